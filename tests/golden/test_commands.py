@@ -37,7 +37,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placement import place
 from collbench.machine import facts
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.report import STYLES, new_style
 from collbench.report.cells import launch_tables
 from collbench.report.cells import tables as program_tables

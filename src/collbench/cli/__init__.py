@@ -17,7 +17,7 @@ from collbench import __version__, collectives
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, PackageMissing, RequestError, suggestion
 from collbench.machine import launcher
-from collbench.machine.process import set_own
+from collbench.machine.launcher import set_own
 
 #: What --help lists under each title: command, module in this package that has `NAME_command`, line of help.
 GROUPS = {

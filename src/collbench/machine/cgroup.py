@@ -49,10 +49,8 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     """Processor time in cores that the smallest quota allows; None without a limit."""
     limits = []
     for unified, folder in _groups(root, "cpu"):
-        if unified:
-            quota = (text_of(folder / "cpu.max") or "").split()
-        else:
-            quota = [text_of(folder / "cpu.cfs_quota_us") or "", text_of(folder / "cpu.cfs_period_us") or ""]
+        names = ("cpu.max",) if unified else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota = " ".join(text_of(folder / name) or "" for name in names).split()
         if len(quota) == 2 and all(word.isdecimal() for word in quota):
             limits.append(int(quota[0]) / int(quota[1]))
     return min(limits, default=None)
@@ -142,21 +140,14 @@ def _device(numbers: str, root: Path) -> str:
 def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
     """The block devices that have hardware behind them, by name."""
     known = []
-    blocks = root / "sys/block"
-    for block in sorted(blocks.iterdir()) if blocks.is_dir() else ():
-        if not (block / "device").exists():  # loop devices, RAM disks
-            continue
-        queue = block / "queue"
-        rotational = text_of(queue / "rotational")
-        scheduler = re.search(r"\[(.+)\]", text_of(queue / "scheduler") or "")
-        known.append(
-            Disk(
-                name=block.name,
-                model=text_of(block / "device/model") or None,
-                rotational=rotational == "1" if rotational else None,
-                scheduler=scheduler[1] if scheduler else None,
-            )
-        )
+    for device in sorted((root / "sys/block").glob("*/device")):  # which loop devices and RAM disks have not
+        block = device.parent
+        rotational = text_of(block / "queue/rotational")
+        scheduler = re.search(r"\[(.+)\]", text_of(block / "queue/scheduler") or "")
+        known.append(Disk(
+            name=block.name, model=text_of(device / "model") or None,
+            rotational=rotational == "1" if rotational else None, scheduler=scheduler[1] if scheduler else None,
+        ))  # fmt: skip
     return tuple(known)
 
 
@@ -176,20 +167,24 @@ _CAPABILITIES = (
 )  # fmt: skip
 
 
+def status_of(text: str | None) -> dict[str, str]:
+    """Values by name in the text of /proc/PROCESS/status."""
+    lines = (line.partition(":") for line in (text or "").splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
 def confinement() -> Confinement:
     """Of this process; `ranks` is empty."""
     import resource  # Unix has it
 
-    lines = (text_of("/proc/self/status") or "").splitlines()
-    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    bounding = status.get("CapBnd", "0")
+    status = status_of(text_of("/proc/self/status"))
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return Confinement(
         ranks=(),
         namespaces={name: number for name in _NAMESPACES if (number := _namespace(name)) is not None},
         shm=_size("/dev/shm"),  # noqa: S108 - its size, not a file in it
         memlock=None if soft == resource.RLIM_INFINITY else soft,
-        capabilities=capabilities(int(bounding, 16)),
+        capabilities=capabilities(int(status.get("CapBnd", "0"), 16)),
         seccomp=status.get("Seccomp", "0") == "2",
         no_new_privileges=status.get("NoNewPrivs", "0") == "1",
         cpu_quota=cpu_quota(),
@@ -246,15 +241,10 @@ def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[C
     differing = []
     for (_, apart), ranks in members.items():
         first, *others = (by_rank[rank].namespaces for rank in ranks)
-        common = dict(set(first.items()).intersection(*(other.items() for other in others)))
+        common = {name: number for name, number in first.items() if all(other.get(name) == number for other in others)}
+        named, count = (ranks[:FIRST_RANKS], len(ranks)) if many else (ranks, None)
         differing.append(
-            msgspec.structs.replace(
-                by_rank[ranks[0]],
-                ranks=tuple(ranks[:FIRST_RANKS] if many else ranks),
-                count=len(ranks) if many else None,
-                namespaces={name: number for name, number in first.items() if name in common},
-                own=apart,
-            )
+            msgspec.structs.replace(by_rank[ranks[0]], ranks=tuple(named), count=count, namespaces=common, own=apart)
         )
     return tuple(differing)
 

