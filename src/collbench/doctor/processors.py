@@ -9,7 +9,7 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from collbench import yardsticks as registry
@@ -17,7 +17,7 @@ from collbench.analysis.bounds import in_order
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.planning import Movement, cost, movements
 from collbench.bindings.operations import available_bytes
-from collbench.doctor.frame import Finding, Machine, Problem, check, finding
+from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.machine.cgroup import cpu_quota, memory_limit
 from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_cache
 from collbench.schema.store import NoReading
@@ -76,12 +76,11 @@ def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ran
     if machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(cores)} ... instead of --cpus"
     spinning = f", to {ranks} ranks that spin" if ranks > quota else ""
-    return Problem(
-        "warn",
-        f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}",
-        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max",
-        fix,
+    cause = f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}"
+    effect = (
+        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max"
     )
+    return Problem("warn", cause, effect, fix)
 
 
 def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: frozenset[int]) -> list[Problem]:
@@ -113,12 +112,8 @@ def contention(machine: Machine) -> Finding:
     some = re.search(r"^some avg10=([\d.]+)", machine.read("proc/pressure/cpu") or "", re.MULTILINE)
     running = re.match(r"[\d.]+", machine.read("proc/loadavg") or "")
     pressure, load = float(some[1]) if some else None, float(running[0]) if running else None
-    seen = ", ".join(
-        (
-            "CPU pressure unknown" if pressure is None else f"tasks waited {pressure:g} % of the last 10 s",
-            "load average unknown" if load is None else f"load average {load:g} on {number} cores",
-        )
-    )
+    seen = "CPU pressure unknown" if pressure is None else f"tasks waited {pressure:g} % of the last 10 s"
+    seen += ", load average unknown" if load is None else f", load average {load:g} on {number} cores"
     effect = "ranks wait for a core in the middle of an operation: medians rise, p99 and max are the scheduler's"
     fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; stop what it shows, or measure later"
     if pressure is not None:
@@ -126,14 +121,13 @@ def contention(machine: Machine) -> Finding:
             f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as contention)"
         )
         return finding(seen, Problem("warn", cause, effect, fix) if pressure >= CONTENDED_SHARE * 100 else None)
-    unknown = Problem(
-        "unknown",
-        "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure",
-        "records cannot say whether ranks waited for a CPU while they were timed (contended: null)",
-        "boot with psi=1 (a kernel with CONFIG_PSI)",
-    )
-    cause = f"a load average of {load:g} over the last minute, on {number} cores" if load is not None else ""
-    return finding(seen, unknown, Problem("warn", cause, effect, fix) if load and load > number else None)
+    silent = "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure"
+    untold = "records cannot say whether ranks waited for a CPU while they were timed (contended: null)"
+    problems = [Problem("unknown", silent, untold, "boot with psi=1 (a kernel with CONFIG_PSI)")]
+    if load and load > number:
+        cause = f"a load average of {load:g} over the last minute, on {number} cores"
+        problems.append(Problem("warn", cause, effect, fix))
+    return finding(seen, *problems)
 
 
 @check
@@ -233,9 +227,7 @@ def judge_yardsticks(readings: Sequence[Readings]) -> Finding:
         problems.append(Problem("warn", cause, effect, fix))
     columns = [[reading.values[name] for reading in readings] for name in readings[0].values]
     known = [[value for value in column if value] for column in columns]
-    return replace(
-        finding(seen, *problems), cost=cost([in_order(column[:-1:2], column[1::2]) for column in known], MARGIN)
-    )
+    return Finding(seen, tuple(problems), cost([in_order(column[:-1:2], column[1::2]) for column in known], MARGIN))
 
 
 def _ranges(moved: Sequence[Movement]) -> str:
@@ -280,25 +272,21 @@ def judge_clocks(machine: Machine, cost: float) -> Finding:
     shifted = ", ".join(f"{name} {sec} s {ns} ns" for name, sec, ns in lines if (sec, ns) != ("0", "0"))
     problems = []
     if shifted:
-        problems.append(Problem(
-            "warn",
-            f"this process runs in a time namespace with offsets ({shifted})",
-            "where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks half as "
-            "long",
-            "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration",
-        ))  # fmt: skip
+        cause = f"this process runs in a time namespace with offsets ({shifted})"
+        effect = ("where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks "
+                  "half as long")  # fmt: skip
+        fix = "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration"
+        problems.append(Problem("warn", cause, effect, fix))
     if source in _SLOW_SOURCES or cost >= SLOW_READ:
         fix = "boot with tsc=reliable clocksource=tsc, or take a virtual machine type that offers an invariant TSC"
         if "tsc" in (machine.read(f"{_SOURCE}/available_clocksource") or "").split() and source != "tsc":
             fix = f"echo tsc | sudo tee /{_SOURCE}/current_clocksource; to keep it, boot with clocksource=tsc"
-        problems.append(Problem(
-            "warn",
-            f"the clock ({source or 'of an unknown source'}) takes {cost:.0f} ns to read: through the kernel, "
-            "not from user space",
-            "ranks that wait for a common start read it and are late; every sample holds a read, which slows small "
-            "ones",
-            fix,
-        ))  # fmt: skip
+        cause = (f"the clock ({source or 'of an unknown source'}) takes {cost:.0f} ns to read: through the kernel, not "
+                 "from user space")  # fmt: skip
+        effect = (
+            "ranks that wait for a common start read it and are late; every sample holds a read, which slows small ones"
+        )
+        problems.append(Problem("warn", cause, effect, fix))
     namespace = f"shifted by a time namespace: {shifted}" if shifted else "no shift by a time namespace"
     return finding(f"{source or 'unknown source'}, {cost:.0f} ns per read; {namespace}", *problems)
 
@@ -314,8 +302,9 @@ def speculation(machine: Machine) -> Finding:
     # Speculation_Store_Bypass, SpeculationIndirectBranch
     states = [f"{name} {value}" for name, value in lines.items() if name.startswith("Speculation")]
     bypass = machine.read("sys/devices/system/cpu/vulnerabilities/spec_store_bypass") or ""
+    states += [f"spec_store_bypass: {bypass}"] if bypass else []
     mitigated = "mitigated" in lines.get("Speculation_Store_Bypass", "")
-    seen = "; ".join((*states, *([f"spec_store_bypass: {bypass}"] if bypass else ()))) or "the kernel does not say"
+    seen = "; ".join(states) or "the kernel does not say"
     effect = "loads wait for earlier stores: programs that access much memory are several per cent slower, in "
     # `Mitigation: Speculative Store Bypass disabled via prctl and seccomp`: the state of kernels before 5.16
     if "seccomp" in bypass:

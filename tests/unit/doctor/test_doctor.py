@@ -18,8 +18,7 @@ from tests.unit.doctor.machines import FAILED, FOUR_RANKS, GOOD, NO_LAUNCHER, UN
 
 from collbench import backends, doctor
 from collbench.cli import doctor as cli_doctor
-from collbench.doctor import BackendHere
-from collbench.doctor.frame import CHECKS, Finding, Machine, execute, here
+from collbench.doctor import CHECKS, BackendHere, Finding, Machine, execute, here
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, PlanError, RequestError
 from collbench.launch import stacks
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, Playing

@@ -15,8 +15,7 @@ import pytest
 from tests.unit.doctor.machines import FOUR_RANKS, Outcomes, hanging, having, only, printed, program
 
 from collbench.bindings import mpi as loading
-from collbench.doctor import attach_probe, mpi
-from collbench.doctor.frame import Finding, Machine, ProgramOutput, Severity, execute
+from collbench.doctor import Finding, Machine, ProgramOutput, Severity, attach_probe, execute, mpi
 from collbench.doctor.mpi import MpiLibrary, judge_cma, judge_mpi, judge_shm, judge_storage, judge_tmpdir
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher

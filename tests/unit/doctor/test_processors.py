@@ -17,8 +17,7 @@ from collbench import yardsticks as registry
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.planning import Cost
-from collbench.doctor import processors
-from collbench.doctor.frame import Finding, Machine, ProgramOutput, execute, here
+from collbench.doctor import Finding, Machine, ProgramOutput, execute, here, processors
 from collbench.doctor.processors import (
     contention,
     cores,
