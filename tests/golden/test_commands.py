@@ -25,8 +25,8 @@ from collbench.analysis.planning import Cost, Movement, power
 from collbench.analysis.results import cells_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import cli
-from collbench.cli.doctor import DoctorReport
-from collbench.cli.doctor import tables as doctor_tables
+from collbench.cli.prepare import DoctorReport
+from collbench.cli.prepare import tables as doctor_tables
 from collbench.doctor import BackendHere, Finding, Problem
 from collbench.doctor.processors import judge_yardsticks as judge
 from collbench.launch import engines, launchers

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.made_worlds import PLAN, made
 from tests.unit.refusals import refusals
 
-from collbench.cli.sides import side_of
+from collbench.cli.gate import side_of
 from collbench.errors import RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.engines import host

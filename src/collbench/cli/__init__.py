@@ -14,10 +14,8 @@ from typing import NoReturn
 import click
 
 from collbench import __version__, collectives
-from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, PackageMissing, RequestError, suggestion
+from collbench.errors import CollbenchError, PackageMissing, RequestError, in_lines, suggestion
 from collbench.machine import launcher
-from collbench.machine.launcher import set_own
 
 #: What --help lists under each title: command, module in this package that has `NAME_command`, line of help.
 GROUPS = {
@@ -31,10 +29,10 @@ GROUPS = {
     ),
     "Prepare": (
         ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
-        ("list", "doctor", "What can be measured here, and why the rest cannot."),
-        ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
-        ("image", "images", "Build the images that plans name; list what is inside them."),
-        ("completion", "images", "Print the shell completion script for bash, zsh or fish."),
+        ("list", "prepare", "What can be measured here, and why the rest cannot."),
+        ("doctor", "prepare", "Look for what would spoil a measurement on this machine."),
+        ("image", "prepare", "Build the images that plans name; list what is inside them."),
+        ("completion", "prepare", "Print the shell completion script for bash, zsh or fish."),
     ),
     "Read runs": (
         ("show", "analyse", "Print a run again, in any style, without MPI."),
@@ -42,8 +40,8 @@ GROUPS = {
         ("advise", "analyse", "What to take for each operation, and what other options cost."),
         ("model", "analyse", "Latency and bandwidth models of a run, and what they predict."),
         ("report", "analyse", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
-        ("history", "history", "Runs in time: what changed, when, by how much, and together with what."),
-        ("pack", "images", "Pack the samples files of runs: an archive for each run."),
+        ("history", "compare", "Runs in time: what changed, when, by how much, and together with what."),
+        ("pack", "analyse", "Pack the samples files of runs: an archive for each run."),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
@@ -130,7 +128,7 @@ def main() -> NoReturn:
     """The `collbench` script. Rank 0 prints; every rank exits with the documented code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
     if "OPENBLAS_NUM_THREADS" not in os.environ:
-        set_own({"OPENBLAS_NUM_THREADS": "1"})
+        launcher.set_own({"OPENBLAS_NUM_THREADS": "1"})
     if sys.stderr is None:  # closed when the process was started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     if sys.stdout is None:
@@ -202,7 +200,7 @@ def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
         who = f"rank {us.rank}: " if alone else ""
         with contextlib.suppress(OSError):  # the terminal is gone; the exit code still tells
             text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1...", text)
-            print(f"collbench: {who}{harmless(text)}", file=sys.stderr)  # noqa: T201
+            print(f"collbench: {who}{in_lines(text)}", file=sys.stderr)  # noqa: T201
 
 
 def leave(code: int) -> NoReturn:

@@ -1,10 +1,13 @@
-"""What the commands that read runs have in common, and `show`, `advise`, `model` and `report`.
+"""What the commands that read runs have in common, and `show`, `advise`, `model`, `report` and `pack`.
 
 What a command alone needs is imported when it runs: `show` needs little of it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +24,8 @@ from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
 from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage
 from collbench.cli import options as flags
-from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
-from collbench.errors import RequestError
+from collbench.cli.options import note, say, waiting_for
+from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
 from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table, csv_text, in_columns, latex, markdown, terminal
@@ -30,7 +33,7 @@ from collbench.schema.case import own_axes
 from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream
-from collbench.units import parse_size
+from collbench.units import counted, parse_size
 
 if TYPE_CHECKING:
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
@@ -44,12 +47,7 @@ COMPLETE = ("csv", "latex")
 STYLE = flags.option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
 
 #: What is not among the options that are compared.
-_FIXED = flags.option(
-    "--given",
-    f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
-    "FACTOR=VALUE",
-    multiple=True,
-)
+_FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.", "FACTOR=VALUE", multiple=True)  # fmt: skip
 
 
 def read(path: Path) -> Observed:
@@ -94,10 +92,48 @@ def names(texts: Sequence[str]) -> frozenset[str]:
 def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
     """Print tables in a style, or the document as JSON. CSV has no room for notes: they go to stderr."""
     text = FORMATS[style](tables) if style != "json" else msgspec.json.format(msgspec.json.encode(document)).decode()
-    sys.stdout.write(harmless(text if text.endswith("\n") else text + "\n"))
+    sys.stdout.write(in_lines(text if text.endswith("\n") else text + "\n"))
     if style == "csv":
         for line in dict.fromkeys(line for table in tables for line in table.notes):
             note(f"* {line}")
+
+
+def refuse_folder(output: Path) -> None:
+    """Before anything is computed, which may take a minute.
+
+    Raises:
+        RequestError: the file could not be written.
+    """
+    folder = output.parent
+    if not folder.is_dir():
+        raise RequestError(f"-o {output}: there is no folder {folder}.")
+    if not os.access(folder, os.W_OK):
+        raise RequestError(f"-o {output}: the folder {folder} cannot be written to. Name another.")
+    if output.is_dir():
+        raise RequestError(f"-o {output}: is a folder. Name a file.")
+
+
+def write(path: Path, text: str | bytes) -> str:
+    """Completely or not at all: an existing file remains until the new one is complete. Returns its size, in words.
+
+    Raises:
+        RunWriteError: it cannot be written.
+    """
+    data = text if isinstance(text, bytes) else in_lines(text).encode("utf-8", errors="backslashreplace")
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_bytes(data)
+        half.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise RunWriteError(f"-o {path}: {error.strerror}.") from error
+    return amount(path.stat().st_size)
+
+
+def amount(size: int) -> str:
+    """`0.4 MB`, of less than a tenth of that `27 kB`."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
 
 
 # show ----------------------------------------------------------------------------------------------------------------
@@ -139,16 +175,16 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
 
         cells = cells_of(passing(), manifest)
         hosts = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
-        sys.stdout.write(harmless(terminal(launch_tables(cells)) + hosts))
+        sys.stdout.write(in_lines(terminal(launch_tables(cells)) + hosts))
         lacking = shortage(directory, manifest, cells.values())
         if lacking.cells:
             note(f"collbench: {shortage_text(lacking)}.")
         return
     printer = new_style(style)
-    sys.stdout.write(harmless(printer.begin(manifest)))
+    sys.stdout.write(in_lines(printer.begin(manifest)))
     for record in records:
-        sys.stdout.write(harmless(printer.add(record)))
-    sys.stdout.write(harmless(printer.end()))
+        sys.stdout.write(in_lines(printer.add(record)))
+    sys.stdout.write(in_lines(printer.end()))
 
 
 # advise --------------------------------------------------------------------------------------------------------------
@@ -337,14 +373,14 @@ def report_command(options: _ReportOptions) -> None:
         pages = kind not in _TABLES
         chapters += [chapter(run, given, margin, number, pages, suites) for number, run in enumerate(observed)]
         if figure is not None:
-            write_bytes(output, as_file(_figure(chapters, figure), kind[1:]))
+            size = write(output, as_file(_figure(chapters, figure), kind[1:]))
         elif pages:
             from collbench.report.page.render import html
 
-            write(output, harmless(html(chapters)))
+            size = write(output, html(chapters))
         else:
-            write(output, harmless(_TABLES[kind](_tables(chapters))))
-    say(f"{output}: {amount(output.stat().st_size)}")
+            size = write(output, _TABLES[kind](_tables(chapters)))
+    say(f"{output}: {size}")
 
 
 def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
@@ -359,9 +395,8 @@ def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
     chosen = [figure for figure in figures if name.lower() in figure.title.lower()]
     if len(chosen) == 1:
         return chosen[0]
-    wrong = (
-        f"{len(chosen)} figures have these words in their titles" if chosen else "no figure has this number or title"
-    )
+    wrong = f"{len(chosen)} figures have these words in their titles"
+    wrong = wrong if chosen else "no figure has this number or title"
     listed = "".join(f"\n  {number}  {figure.title}" for number, figure in enumerate(figures, 1))
     raise RequestError(f"--figure {name!r}: {wrong}. {'There are:' + listed if listed else 'There is none.'}")
 
@@ -376,3 +411,25 @@ def _tables(chapters: Iterable[Chapter]) -> list[Table]:
             listed += [*section.tables, *section.folded_tables]
         listed += run.environment
     return listed
+
+
+# pack ----------------------------------------------------------------------------------------------------------------
+
+
+class _PackOptions(flags.Options):
+    runs: tuple[Path, ...] = flags.RUNS
+
+
+@flags.command("pack", _PackOptions)
+def pack_command(options: _PackOptions) -> None:
+    """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
+    from collbench.schema.samples import ARCHIVE, pack
+
+    for run in options.runs:
+        packed = pack(run)
+        if packed is None:
+            text = "is packed already" if (run / ARCHIVE).exists() else "has no samples files"
+        else:
+            disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"
+            text = f"{counted(packed.files, 'samples file')} packed into samples.zip: {disk}"
+        say(f"{run}: {text}")

@@ -1,12 +1,16 @@
-"""`collbench compare A B`: whether two runs, or two sides of one, are equally fast, with a verdict on each cell."""
+"""`compare`: whether two runs, or two sides of one, are equally fast. `history`: what changed over runs in time.
+
+Both have an exit code for checks (`--fail-on`), with its reasons in words.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -16,15 +20,17 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.history import History, history, since_run
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed, refuse_own_baseline
 from collbench.cli import options as flags
-from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each
-from collbench.cli.terminal import note, waiting_for
+from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
+from collbench.cli.options import note, waiting_for
 from collbench.errors import RequestError, suggestion
+from collbench.report import history as report_history
 from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
@@ -58,11 +64,9 @@ class _CompareOptions(flags.Options):
     @property
     def unused(self) -> str:
         """The flags of a comparison that were typed, where none takes place."""
-        compares = ("by", "between", "given", "ignored", "fail_on", "baseline")
-        spelled = (
-            ("ignore" if name == "ignored" else name).replace("_", "-") for name in compares if getattr(self, name)
-        )
-        return ", ".join(f"--{flag}" for flag in spelled)
+        spelled = {"by": "by", "between": "between", "given": "given", "ignored": "ignore", "fail_on": "fail-on",
+                   "baseline": "baseline"}  # fmt: skip
+        return ", ".join(f"--{flag}" for name, flag in spelled.items() if getattr(self, name))
 
 
 class Pairing(NamedTuple):
@@ -116,9 +120,13 @@ def compare_command(options: _CompareOptions) -> int:
     print_tables(shown, result, style)
     fail_on = options.fail_on
     reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, doubts)
+    return _checked(fail_on, reasons, f"; {counted(len(comparisons), 'cell')} compared")
+
+
+def _checked(fail_on: str | None, reasons: Sequence[str], of: str = "") -> int:
+    """The exit code of a check; says why it fails."""
     if reasons:
-        compared = f"{counted(len(comparisons), 'cell')} compared"
-        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}; {compared}.", err=True)
+        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}{of}.", err=True)
     return 1 if reasons else 0
 
 
@@ -129,12 +137,8 @@ def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     """The names, if each of them is that of an axis, a fact or a way of measuring."""
-    known = {
-        *axes_by_name(*runs),
-        *METHODS,
-        pairs_module.NAME,
-        *(name for run in runs for name in facts(run, run.cells)),
-    }
+    of_runs = (name for run in runs for name in facts(run, run.cells))
+    known = {*axes_by_name(*runs), *METHODS, pairs_module.NAME, *of_runs}
     for name in sorted(ignored - known):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(known))}")
     return ignored
@@ -146,10 +150,8 @@ def _within_run(observed: Observed, options: _CompareOptions) -> Pairing:
     if between and (len(sides) != 2 or not all(sides)):
         raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
     if by is None:
-        raise RequestError(
-            "compare: only one run. Name a second run, a --baseline, or what the sides of this run differ in: "
-            f"--by {', '.join(FACTORS)}."
-        )
+        raise RequestError("compare: only one run. Name a second run, a --baseline, or what the sides of this run differ "
+                           f"in: --by {', '.join(FACTORS)}.")  # fmt: skip
     factor = find_factor(by, own=own_axes(observed.cells))
     if factor.name == "library" and FACTORS["image"].varies(observed.cells):
         factor = FACTORS["image"]  # which has the library, in containers and on the host
@@ -218,9 +220,8 @@ def _save(options: _CompareOptions, path: Path) -> int:
         why = f"{counted(failed, 'cell')} failed in some launches" if failed else flaw_text(observed.flaws[0])
         raise RequestError(f"--save-baseline: {run} is not fit for a baseline: {why}. Measure it again.")
     kept = baselines.keep(observed, path)
-    click.echo(
-        f"{path}: a baseline of {counted(kept, 'cell')}. Compare a run with it: collbench compare RUN --baseline {path}"
-    )
+    click.echo(f"{path}: a baseline of {counted(kept, 'cell')}. Compare a run with it: "
+               f"collbench compare RUN --baseline {path}")  # fmt: skip
     return 0
 
 
@@ -279,3 +280,110 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
         comparison.verdict != "not comparable" and min(comparison.launches) < FEWEST
     ),
 }
+
+
+# history -------------------------------------------------------------------------------------------------------------
+
+#: What --fail-on takes of levels: the time now over the shortest and over the longest of the earlier levels.
+FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
+    "slower": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin,
+    "faster": lambda over_shortest, over_longest, margin: over_longest < 1 / (1 + margin),
+    "different": lambda over_shortest, over_longest, margin: (
+        over_shortest > 1 + margin or over_longest < 1 / (1 + margin)
+    ),
+}
+
+#: And of the latest run.
+OUTSIDE = "outside"
+
+
+class Kinds(click.ParamType[tuple[str, ...]]):
+    """`slower,outside`: what a check fails on."""
+
+    name = "KIND[,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Each once."""
+        kinds = tuple(dict.fromkeys(str(value).split(",")))
+        for kind in set(kinds) - {*FAILING_LEVELS, OUTSIDE}:
+            self.fail(f"{kind!r} is none of {', '.join(FAILING_LEVELS)}, {OUTSIDE}.", param, ctx)
+        return kinds
+
+
+class _HistoryOptions(flags.Options):
+    # fmt: off
+    folder: Path = flags.RUN
+    given: tuple[str, ...] = flags.GIVEN
+    margin: float = flags.margin("2%", "Smaller changes are not reported.")
+    since: str | None = flags.option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")
+    fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=Kinds())
+    output: Path | None = flags.option("-o --output", "Write a page with plots: FILE.html.", "FILE", type=flags.PATH)
+    every: bool = flags.switch("--all", flags.ALL_CELLS + "changed.")
+    style: str = STYLE
+    # fmt: on
+
+
+@flags.command("history", _HistoryOptions, epilog=flags.EXIT_1)
+def history_command(options: _HistoryOptions) -> int:
+    """What changed over the runs in FOLDER: one run a night, say, each written by --out or launch.
+
+    Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the
+    order in which they began.
+    """
+    output, complete = options.output, options.style in COMPLETE
+    if output is not None:
+        if output.suffix.lower() not in (".html", ".htm"):
+            raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
+        refuse_folder(output)
+    with waiting_for(f"reading the runs in {options.folder}"):
+        whole = history(options.folder, options.given, options.margin)
+    first = 0 if options.since is None else _number(whole, options.since)
+    recent = since_run(whole, first)
+    series = report_history.SeriesNames([cell.series for cell in recent.cells])
+    shown = report_history.tables(recent, series, options.every or complete)
+    print_tables(shown[1:] if complete else shown, report_history.document(recent, series), options.style)
+    if output is not None:
+        note(f"collbench: {output}: {write(output, report_history.page(recent, series))}")
+    fail_on = options.fail_on or ()
+    return _checked(",".join(fail_on), history_failures(recent, fail_on, first) if fail_on else [])
+
+
+def _number(history: History, since: str) -> int:
+    """Of the run of that name, or of the first one on that day or later; after the last one where there is none."""
+    runs = history.runs
+    named = [number for number, run in enumerate(runs) if run.name == since.strip().rstrip("/").rpartition("/")[2]]
+    if named:
+        return named[0]
+    try:
+        day = datetime.fromisoformat(since.strip())
+    except ValueError as error:
+        hint = suggestion(since, [run.name for run in runs])
+        raise RequestError(f"--since {since!r}: neither a run nor a date (2026-11-03). {hint}") from error
+    start = day if day.tzinfo else day.replace(tzinfo=UTC)
+    return next((number for number, run in enumerate(runs) if run.started >= start), len(runs))
+
+
+def history_failures(history: History, fail_on: Sequence[str], since: int) -> list[str]:
+    """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
+
+    Besides the cells of each kind in `fail_on` (of `FAILING_LEVELS`, or `OUTSIDE`), what the latest runs did not
+    measure fails every check, and so does a history without a run that counts, or without any cell that could be
+    judged.
+    """
+    reasons = []
+    for kind in fail_on:
+        if kind == OUTSIDE:
+            number, where = sum(len(latest.cells) for latest in history.latest), "of its level in the latest run"
+        else:
+            number = sum(FAILING_LEVELS[kind](*cell.now, history.margin) for cell in history.cells)
+            where = "now than before"
+        reasons += [f"{counted(number, 'cell')} {kind} {where}"] if number else []
+    current = [cell for cell in history.cells if cell.series.last >= since or (cell.series.missing or -1) >= since]
+    lacking = sum(cell.series.missing is not None or bool(cell.series.lacks) for cell in current)
+    if lacking:
+        reasons.append(f"{counted(lacking, 'cell')} not measured in the latest run")
+    if since >= len(history.runs):
+        reasons.append("no run since then")
+    if not any(cell.series.tested for cell in history.cells):
+        reasons.append("too few runs to judge any cell")
+    return reasons

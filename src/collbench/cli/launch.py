@@ -25,8 +25,8 @@ from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
+from collbench.cli.options import note, say
 from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
-from collbench.cli.terminal import note, say
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import engines
 from collbench.launch.campaign import (

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import msgspec
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from collbench import backends, collectives, workloads
 from collbench.bindings.spec import WorldSettings
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
-from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
 from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
@@ -49,8 +48,11 @@ LONGEST_WAIT = 0.2
 
 
 class OutputOptions(Options):
-    """Where the records go."""
+    """Where the records go. What only some commands let users say of the world is None for the others."""
 
+    ranks: int | None = None
+    fault: str | None = None
+    turns: Path | None = None
     style: str = option("--style", "How results are printed.", type=click.Choice(list(STYLES)), default="table")
     out: Path | None = option("--out", "Keep the run: manifest, records, every sample.", "DIR", type=PATH)
     output_file: Path | None = option("-J --output_file", "Write the json document to FILE too.", "FILE", type=PATH)
@@ -142,11 +144,10 @@ def collective_command(name: str) -> click.Command:
         for axis, plan_key in plan_keys_of("what", "how").items():
             flags = {axis: plan_key.flag.spelled[0]} if plan_key.flag else {"minbytes": "-b", "maxbytes": "-e"}
             if not support.has(axis, plan_key):
-                unused[f"backend {backend}" if plan_key.row(row) else row.name] += [
-                    flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE
-                ]
+                typed = (flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE)
+                unused[f"backend {backend}" if plan_key.row(row) else row.name].extend(typed)
         notices = [f"ignored: {one} does not use {', '.join(flags)}." for one, flags in unused.items() if flags]
-        carry_out(plan, options, notices, ranks=options.ranks, fault=options.fault)
+        carry_out(plan, options, notices)
 
     return measure
 
@@ -213,10 +214,9 @@ def run_command(options: _Run) -> None:
     plan = load_plan(path, options.plan)
     if options.output_file is not None and options.output_file.resolve() == path.resolve():
         raise RequestError(f"-J {options.output_file}: would overwrite the plan. Name another file.")
-    source = click.get_current_context().get_parameter_source("timeout")
-    if source is not None and source is not ParameterSource.DEFAULT:
+    if click.get_current_context().get_parameter_source("timeout") not in (None, ParameterSource.DEFAULT):
         plan = msgspec.structs.replace(plan, timeout=options.timeout)
-    carry_out(plan, options, (), path, options.ranks, options.fault, places, options.turns)
+    carry_out(plan, options, (), path, places)
 
 
 @command("demo", OutputOptions)
@@ -260,11 +260,9 @@ def suite_command(options: _Suite) -> None:
     for program in programs:  # what is given to it alone counts more than what is given to all
         values = {name: settings.get(f"{program.name}.{name}", settings.get(name)) for name in parameters_of(program)}
         benchmarks.append({"name": program.name, **{name: own for name, own in values.items() if own is not None}})
-    plan = Plan(
-        title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks),
-        iters=options.iters, warmup=options.warmup, budget=options.budget, floor=options.floor,
-        cap=max(options.floor, USUAL_CAP), timeout=options.timeout, folder=options.folder,
-    )  # fmt: skip
+    keys = {name: getattr(options, name) for name in ("iters", "warmup", "budget", "floor", "timeout", "folder")}
+    cap = max(options.floor, USUAL_CAP)
+    plan = Plan(title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks), cap=cap, **keys)
     carry_out(plan, options)
 
 
@@ -275,14 +273,12 @@ def _list_suites() -> None:
             program = workloads.get(name)
             reason = program.missing()
             click.echo(f"  {'yes' if reason is None else 'no '} {name:<17} {program.summary}")
-            if reason is not None:
-                click.echo(f"      {'':<17} {reason}")
-            if program.distributed:
-                click.echo(f"      {'':<17} on several ranks: mpirun -n 2 collbench suite {name}, or torchrun")
-            for axis in program.axes:
-                click.echo(f"      {'':<17} {axis.name}={axis.neutral}: {axis.means}")
-            if program.sizes:
-                click.echo(f"      {'':<17} size={','.join(map(str, program.sizes))}")
+            lines = [] if reason is None else [reason]
+            lines += [f"on several ranks: mpirun -n 2 collbench suite {name}, or torchrun"] * program.distributed
+            lines += [f"{axis.name}={axis.neutral}: {axis.means}" for axis in program.axes]
+            lines += [f"size={','.join(map(str, program.sizes))}"] if program.sizes else []
+            for line in lines:
+                click.echo(f"      {'':<17} {line}")
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
@@ -321,6 +317,21 @@ def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, 
     return values
 
 
+def opened(path: Path, mode: str) -> IO[str]:
+    """A file to write to. Of a pipe that nobody reads the error comes at once, where open(2) would wait for a reader.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def at_once(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
+        os.set_blocking(descriptor, True)
+        return descriptor
+
+    return open(path, mode, encoding="utf-8", opener=at_once)  # pathlib takes no opener
+
+
 class TerminalSink:
     """Writes first to disk, then prints. Counts what was measured, failed and skipped.
 
@@ -328,10 +339,9 @@ class TerminalSink:
     """
 
     def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
-        self._speaks, self._style_name = speaks, style
+        self._speaks, self._style_name, self._out, self._output_file = speaks, style, out, output_file
         self._style: Style = new_style(style)
         self._document: Style | None = None if output_file is None else new_style("json")
-        self._out, self._output_file = out, output_file
         self._writer: RunWriter | None = None
         self._bar: Any = None
         self._listening = True
@@ -423,9 +433,8 @@ class TerminalSink:
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         n, where = self._writer.count, self._writer.directory
-        if n == 0:
-            return " Nothing was recorded."
-        return f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
+        text = f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
+        return text if n else " Nothing was recorded."
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -474,15 +483,12 @@ def carry_out(
     output: OutputOptions,
     notices: Iterable[str] = (),
     plan_file: Path | None = None,
-    ranks: int | None = None,
-    fault: str | None = None,
     places: tuple[Place, ...] | None = None,
-    turns: Path | None = None,
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
     `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
-    the ranks, `turns` is the folder of pipes by which they take turns with other worlds.
+    the ranks.
 
     Raises:
         CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
@@ -491,7 +497,9 @@ def carry_out(
     out, output_file = output.out, output.output_file
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
-    world = WorldSettings(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
+    world = WorldSettings(
+        plan["thread_level"], plan.timeout_seconds, output.ranks, output.fault, places=places, turns=output.turns
+    )
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, world, tuple(sys.argv))
     speaks = launcher.detect().rank == 0

@@ -1,4 +1,4 @@
-"""Flags as data: how a command declares those that it has, and those that several commands share.
+"""What commands share: how each declares its flags, flags of several, and text for the terminal.
 
 The options of a command are a class whose attributes are flags and arguments, in the order of `--help`; the command
 gets an instance of it, whose attributes are what was typed. Nothing here is slow to import.
@@ -6,15 +6,18 @@ gets an instance of it, whose attributes are what was typed. Nothing here is slo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from collbench.errors import RequestError
+from collbench.errors import RequestError, in_lines, in_one_line
 from collbench.launch.shipped import plans
 from collbench.units import parse_size
 
@@ -38,11 +41,8 @@ class Declared(NamedTuple):
 
 def option(names: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
     """A flag with a value: `-b --minbytes`, its line of help, and what stands for its value there."""
-    return Declared(
-        click.Option,
-        tuple(names.split()),
-        {"help": text, "metavar": metavar, "default": None, "show_default": True, **settings},
-    )
+    settings = {"help": text, "metavar": metavar, "default": None, "show_default": True, **settings}
+    return Declared(click.Option, tuple(names.split()), settings)
 
 
 def several(names: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
@@ -83,12 +83,10 @@ def command(
     """A decorator: the command of a function that gets these options. Its docstring is the help, unless one is given."""
 
     def decorate(run: Callable[[Typed], int | None]) -> click.Command:
-        def callback(**typed: Any) -> int | None:
-            return run(options(**typed))
-
+        settings.setdefault("help", run.__doc__)
         return click.Command(
-            name, callback=callback, params=options.parameters(), **{"help": run.__doc__, **settings}
-        )  # fmt: skip
+            name, callback=lambda **typed: run(options(**typed)), params=options.parameters(), **settings
+        )
 
     return decorate
 
@@ -130,7 +128,6 @@ class Share(click.ParamType[float]):
     name = "PERCENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As a share."""
         if isinstance(value, float):
             return value
         match = _PERCENT.fullmatch(str(value).strip())
@@ -170,7 +167,6 @@ def typed_share(share: float) -> str:
 
 
 def typed_margins(margins: Margins) -> str:
-    """As they can be typed."""
     return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in margins)
 
 
@@ -212,3 +208,32 @@ def margin(default: str, text: str) -> Any:
 
 
 MARGIN = margin("5%", "Sides whose whole interval lies within it are the same.")
+
+
+# Text for the terminal, in which control characters are written out ---------------------------------------------------
+
+
+def say(text: str, nl: bool = True) -> None:
+    """Print it on standard output."""
+    click.echo(in_lines(text), nl=nl)
+
+
+def note(text: str) -> None:
+    """Print it on standard error."""
+    click.echo(in_lines(text), err=True)
+
+
+@contextlib.contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Where standard error is a terminal, it shows `what` until the block ends; elsewhere nothing is written."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = f"collbench: {in_one_line(what)} ..."
+    sys.stderr.write(line[: shutil.get_terminal_size().columns - 1])
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
