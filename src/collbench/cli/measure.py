@@ -153,11 +153,7 @@ def collective_command(name: str) -> click.Command:
 
 
 def plan_of(name: str, options: CollectiveOptions) -> Plan:
-    """The plan that the flags of a collective stand for; those that are no axis have the names of the plan's keys.
-
-    Raises:
-        RequestError: flags that contradict each other.
-    """
+    """The plan of the flags of a collective, which may contradict each other; those that are no axis are keys of a plan."""
     low, high, cadence, blocking = options.minbytes, options.maxbytes, options.cadence, options.blocking
     if options.stepbytes is not None and options.stepfactor is not None:
         raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
@@ -296,11 +292,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
 
 
 def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Values by parameter, as they were typed: `n` of all benchmarks that have it, `linpack.n` of one.
-
-    Raises:
-        RequestError: none of the benchmarks has the parameter, or it is given twice.
-    """
+    """Values by parameter, as typed: `n` of all benchmarks, `linpack.n` of one; RequestError of others, or of two values."""
     shared = dict.fromkeys(name for program in programs for name in parameters_of(program))
     known = (*shared, *(f"{program.name}.{name}" for program in programs for name in parameters_of(program)))
     values: dict[str, tuple[str, ...]] = {}
@@ -318,11 +310,7 @@ def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, 
 
 
 def opened(path: Path, mode: str) -> IO[str]:
-    """A file to write to. Of a pipe that nobody reads the error comes at once, where open(2) would wait for a reader.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """A file to write to, or OSError. Of a pipe that nobody reads it comes at once, where open(2) would wait for a reader."""
 
     def at_once(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
@@ -395,9 +383,7 @@ class TerminalSink:
     def finish(self) -> None:
         """Print what the style still holds, write `-J`, close the run. Safe to call twice.
 
-        Raises:
-            RunWriteError: the output file cannot be written, or the run does not exist any more.
-            Interrupted: nobody reads standard output.
+        RunWriteError where a file cannot be written, Interrupted where nobody reads standard output.
         """
         if not self._speaks:
             return
@@ -466,11 +452,7 @@ class TerminalSink:
             raise RunWriteError(f"standard output: {error.strerror}.") from error
 
     def verdict(self) -> int:
-        """Exit code for what was measured.
-
-        Raises:
-            RequestError: every case was skipped.
-        """
+        """Exit code for what was measured; RequestError where every case was skipped."""
         if self.failed:
             return 1
         if self.measured == 0 and self.skipped:
@@ -487,11 +469,8 @@ def carry_out(
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
-    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
-    the ranks.
-
-    Raises:
-        CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
+    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`; what was measured before is
+    printed and kept. `places` are those planned for the ranks.
     """
     check_plan(plan)
     out, output_file = output.out, output.output_file

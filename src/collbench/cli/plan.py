@@ -27,21 +27,9 @@ from collbench.analysis.pairs import own_sides
 from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.analysis.planning import power
 from collbench.analysis.results import cells_of
+from collbench.cli import options as flags
 from collbench.cli.analyse import read
-from collbench.cli.options import (
-    ENGINE,
-    MARGIN,
-    OPTIONAL_PLAN,
-    PATH,
-    SITE,
-    Options,
-    command,
-    note,
-    option,
-    say,
-    switch,
-    waiting_for,
-)
+from collbench.cli.options import Options, note, option, say, waiting_for
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
@@ -107,17 +95,17 @@ class Launching(Options):
 
 
 class _PlanOptions(Launching):
-    plan: str | None = OPTIONAL_PLAN
-    engine: str | None = ENGINE
-    site: str | None = SITE
+    plan: str | None = flags.OPTIONAL_PLAN
+    engine: str | None = flags.ENGINE
+    site: str | None = flags.SITE
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
-    like: Path | None = option("--like", "Say what launches decide if they spread as in RUN.", "RUN", type=PATH)
-    margin: float = MARGIN
-    order: bool = switch("--order", "Print the order of launches.")
+    like: Path | None = option("--like", "Say what launches decide if they spread as in RUN.", "RUN", type=flags.PATH)
+    margin: float = flags.MARGIN
+    order: bool = flags.switch("--order", "Print the order of launches.")
 
 
-@command("plan", _PlanOptions)
+@flags.command("plan", _PlanOptions)
 def plan_command(options: _PlanOptions) -> None:
     """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
 
@@ -155,12 +143,11 @@ def _list_plans() -> None:
     if not shipped:
         click.echo("This collbench was installed without plans, as in an image.")
         return
-    width = max(len(f"collbench launch {name}") for name in shipped)
+    width = len("collbench launch ") + max(map(len, shipped))
     for name, path in shipped.items():
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        command = "launch" if "images" in document else "run"
-        title = document.get("title", "").removeprefix(f"{name}: ")
-        click.echo(f"{f'collbench {command} {name}':<{width}} {title}".rstrip())
+        command = f"collbench {'launch' if 'images' in document else 'run'} {name}"
+        click.echo(f"{command:<{width}} {document.get('title', '').removeprefix(f'{name}: ')}".rstrip())
     click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
 
 
@@ -181,10 +168,9 @@ def _list_cells(expanded: ExpandedPlan, order: bool) -> None:
 
 def _where(placement: Placement, name: str | None) -> str:
     """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers."""
-    several = len({box.host for box in placement.boxes}) > 1
-    boxes = []
+    several_hosts, boxes = len({box.host for box in placement.boxes}) > 1, []
     for box in placement.boxes:
-        title = box.name if name is None else f"{name}, host {box.host}" if several else name
+        title = box.name if name is None else f"{name}, host {box.host}" if several_hosts else name
         ranks = f"rank {box.ranks[0]}" if len(box.ranks) == 1 else f"ranks {box.ranks[0]}-{box.ranks[-1]}"
         gpus = f", {'GPUs' if len(box.gpus) > 1 else 'GPU'} {' '.join(box.gpus)}" if box.gpus else ""
         boxes.append(f"{title}: {ranks} on cores {box.cores}{gpus}")
@@ -202,36 +188,25 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
         raise RequestError(f"plan --like {run}: it compares nothing with {FEWEST} launches or more. Name another run.")
     each = seconds_of(expanded) / expanded.plan.launches
     numbers = sorted({*_NUMBERS, max(expanded.plan.launches, FEWEST)})
-    in_turns = any(cell.turns for cell in observed.cells.values())
     powers = [(power(ratios, number, margin), number * each) for number in numbers]
-    return power_table(powers, observed.name, margin, in_turns)
+    return power_table(powers, observed.name, margin, any(cell.turns for cell in observed.cells.values()))
 
 
 # What flags say in place of a plan's keys -----------------------------------------------------------------------------
 
 
 def ending(plan: Plan, options: Launching) -> Plan:
-    """The plan with what the flags say of its launches in place of its own keys.
-
-    Raises:
-        PlanError: it has too few launches to decide anything, or too many starts.
-    """
-    flags = {"until": options.until, "launches": options.launches}
-    keys = {name: value for name, value in flags.items() if value is not None}
+    """The plan with what the flags say of its launches in place of its own keys; PlanError as of a plan."""
+    keys = {name: value for name in ("until", "launches") if (value := getattr(options, name)) is not None}
     return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
 
 
 def placed_on(plan: Plan, options: Launching) -> Plan:
-    """The plan with what the flags say of its engine in place of its own keys.
-
-    Raises:
-        PlanError: there is no such engine, which is not the plan's mistake.
-        RequestError: a site file for an engine that reads none.
-    """
-    flags = {"engine": options.engine, "site": options.site, "docker_host": options.docker_host}
+    """The plan with what the flags say of its engine in place of its own keys; RequestError where it has no use for them."""
+    keys = {name: text for name in ("engine", "site", "docker_host") if (text := getattr(options, name)) is not None}
     if options.engine is not None:
         engines.get(options.engine)
-    placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
+    placed = msgspec.structs.replace(plan, **keys)
     if options.site is not None and not engines.get(placed.engine).starts_ranks:
         raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
     return placed
@@ -342,14 +317,12 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
         if not number:
             return "decides nothing: no two of its cells are compared, so every cell has all its launches"
         listed = ", ".join(f"{len(each)} by {name}" for name, each in pairs.items())
-        return (
-            f"decides {counted(number, 'comparison')} ({listed}), each side with the first one that it is compared with"
-        )
+        return (f"decides {counted(number, 'comparison')} ({listed}), each side with the first one that it is compared "
+                "with")  # fmt: skip
     if not compared or plan.launches >= FEWEST:
         return None
     if plan.launches == 1:
-        several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
-        return f"one launch gives no verdicts: {several} launches = {FEWEST}"
+        return f"one launch gives no verdicts: {counted(compared, 'comparison takes', 'comparisons take')} launches = {FEWEST}"
     return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
 
 
@@ -381,9 +354,6 @@ def of_paper(
     """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
-
-    Raises:
-        RequestError: no such paper.
     """
     if not expanded.plan.paper:
         return None
@@ -412,19 +382,17 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:
     """How many cells live at once, and why others do not where the plan would have them."""
-    found = list(at_once(expanded).values())
-    if number := sum(isinstance(one, int) for one in found):
-        groups = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
-        yield f"duets: {number} of {counted(len(found), 'cell')} live at once{groups}, and measure in turns"
+    groups = list(at_once(expanded).values())
+    if number := sum(isinstance(group, int) for group in groups):
+        limit = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
+        yield f"duets: {number} of {counted(len(groups), 'cell')} live at once{limit}, and measure in turns"
     reasons = {**ALONE, "single": "no other cell has their image, ranks and cores"}
-    for reason, text in reasons.items() if len(found) > 1 else ():
-        if number := sum(one == reason for one in found):
+    for reason, text in reasons.items() if len(groups) > 1 else ():
+        if number := groups.count(reason):
             yield f"{counted(number, 'cell')} in blocks, not as duets: {text}"
 
 
-def show_cells(
-    expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING
-) -> None:  # fmt: skip
+def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING) -> None:
     """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -24,6 +25,7 @@ from collbench.units import counted
 
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
+    from collbench.bindings.spec import Backend
     from collbench.doctor import BackendHere, Finding, Problem
     from collbench.launch.engines.docker.images import ImageBuild
     from collbench.report.tables import Table
@@ -38,18 +40,7 @@ def list_command(options: Options) -> None:
     from collbench.launch import placement
     from collbench.timing.loop import native_loop
 
-    click.echo("backends")
-    for name in backends.names():
-        summary = detail = ""
-        try:
-            backend = backends.get(name)
-            summary, reason = backend.summary, backend.missing()
-            if reason is None:
-                libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
-                detail = f"{libraries}; dtypes {', '.join(backend.dtypes())}"
-        except RequestError as error:  # some libraries are missed only when they are loaded
-            reason = str(error)
-        _list_entry(name, backends.names(), summary, reason, detail)
+    _list_usable("backends", backends, _libraries)
     click.echo("drivers")
     built, why = "yes", ""
     if native_loop() is None:
@@ -59,15 +50,7 @@ def list_command(options: Options) -> None:
     click.echo("collectives")
     for name in collectives.names():
         click.echo(f"      {name:<15} {collectives.get(name).summary}")
-    click.echo("benchmarks of plans")
-    for name in workloads.names():
-        summary = ""
-        try:
-            program = workloads.get(name)
-            summary, reason = program.summary, program.missing()
-        except RequestError as error:
-            reason = str(error)
-        _list_entry(name, workloads.names(), summary, reason)
+    _list_usable("benchmarks of plans", workloads, lambda program: "")
     click.echo("policies of launch plans")
     for name in placement.policy_names():
         try:
@@ -77,12 +60,26 @@ def list_command(options: Options) -> None:
             say(f"  no  {name:<15} {error}")
 
 
-def _list_entry(name: str, names: Sequence[str], summary: str, reason: str | None, detail: str = "") -> None:
-    """A name and what it is, in columns as wide as the longest of all names; below, why it is not usable, or more."""
-    width = max(map(len, names))
-    say(f"  {'yes' if reason is None else 'no '} {name:<{width}} {summary}".rstrip())
-    if reason or detail:
-        say(f"      {'':<{width}} {reason or detail}")
+def _libraries(backend: Backend) -> str:
+    libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
+    return f"{libraries}; dtypes {', '.join(backend.dtypes())}"
+
+
+def _list_usable(title: str, registry: ModuleType, more: Callable[[Any], str]) -> None:
+    """Entries in columns as wide as the longest name: whether usable, the summary; below, why not, or more of it."""
+    click.echo(title)
+    width = max(map(len, registry.names()))
+    for name in registry.names():
+        summary = ""
+        try:
+            entry = registry.get(name)
+            summary, reason = entry.summary, entry.missing()
+            below = more(entry) if reason is None else reason
+        except RequestError as error:  # some libraries are missed only when they are loaded
+            reason = below = str(error)
+        say(f"  {'yes' if reason is None else 'no '} {name:<{width}} {summary}".rstrip())
+        if below:
+            say(f"      {'':<{width}} {below}")
 
 
 # doctor --------------------------------------------------------------------------------------------------------------

@@ -87,11 +87,9 @@ class ProgramOutput:
 
 
 def execute(argv: tuple[str, ...], limit: float = LIMIT) -> ProgramOutput:
-    """Run a program in a session of its own; after the limit (seconds) it is killed with all its children.
+    """Run a program in a session of its own (else OSError).
 
-    Raises:
-        OSError: it cannot be started.
-        TimeoutError: it took longer.
+    After the limit (seconds) it is killed with all its children: TimeoutError.
     """
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -143,11 +141,7 @@ class Machine:
 
     @property
     def online(self) -> frozenset[int]:
-        """The cores of the machine that are online.
-
-        Raises:
-            OSError: the kernel does not say.
-        """
+        """The cores of the machine that are online; OSError where the kernel does not say."""
         text = self.read(_CPUS_ONLINE)
         if text is None:
             raise OSError(f"/{_CPUS_ONLINE} cannot be read")
@@ -165,10 +159,9 @@ class Machine:
         return status_of(self.read(f"proc/{process}/status"))
 
     def allowed(self, process: str = "self") -> frozenset[int]:
-        """The cores that a process may use and that are online: the kernel's list may name others.
+        """The cores that a process may use and that are online; OSError where the kernel does not say.
 
-        Raises:
-            OSError: the kernel does not say.
+        Its own list may name others.
         """
         text = self.status(process).get("Cpus_allowed_list")
         if text is None:
@@ -218,10 +211,9 @@ def checks() -> dict[str, Check]:
 
 
 def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Finding]]:
-    """Every check's name and finding, one after the other. A check that raises becomes a finding `unknown`.
+    """Every check's name and finding, one after the other; RequestError of a check that is not there.
 
-    Raises:
-        RequestError: there is no check of a name in `without`.
+    One that raises becomes a finding `unknown`.
     """
     every = checks()
     for name in without:

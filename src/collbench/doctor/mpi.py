@@ -47,11 +47,7 @@ def mpi(machine: Machine) -> Finding:
 
 
 def find_library(machine: Machine) -> MpiLibrary:
-    """The library, loaded but not initialised.
-
-    Raises:
-        BackendUnavailable: mpi4py or the library is missing.
-    """
+    """The library, loaded but not initialised; BackendUnavailable without mpi4py or the library."""
     loaded, foreign = load_mpi(), None
     try:
         refuse_foreign_launcher(loaded, machine.launcher)
@@ -146,9 +142,7 @@ def cma(machine: Machine) -> Finding:
 def attempt_attach(machine: Machine) -> Attempts:
     """Try it in a child. Of `plain` and `opted` (in with PR_SET_PTRACER_ANY): the errno of `readv` and `kcmp`.
 
-    Raises:
-        OSError, TimeoutError: the child did not start or did not answer.
-        ValueError: its answer cannot be read.
+    OSError, TimeoutError or ValueError where the child does not answer.
     """
     output = machine.execute((sys.executable, "-I", "-S", str(Path(attach_probe.__file__))))
     if output.code != 0:

@@ -410,11 +410,7 @@ def last_level_cache(root: Path = Path("/")) -> int | None:
 
 
 def sha256_of(path: str) -> str:
-    """SHA-256 of a file, in hexadecimal. Read once by a process as long as it stays what it is.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file, in hexadecimal, or OSError. Read once by a process as long as it stays what it is."""
     status = Path(path).stat()
     return _digest(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 

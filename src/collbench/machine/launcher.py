@@ -104,11 +104,7 @@ def _siblings() -> Iterator[dict[str, str]]:
 
 
 def started_ranks(backend: str, requested: int | None, how: str) -> int:
-    """The number of ranks that the launcher started; `how` is the command line that would start another number.
-
-    Raises:
-        RequestError: another number was asked for.
-    """
+    """The number of ranks that the launcher started; RequestError, with `how` to start them, of another number."""
     size = detect().size
     if requested not in (None, size):
         raise RequestError(
