@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -297,17 +297,12 @@ FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
 OUTSIDE = "outside"
 
 
-class Kinds(click.ParamType[tuple[str, ...]]):
-    """`slower,outside`: what a check fails on."""
-
-    name = "KIND[,...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Each once."""
-        kinds = tuple(dict.fromkeys(str(value).split(",")))
-        for kind in set(kinds) - {*FAILING_LEVELS, OUTSIDE}:
-            self.fail(f"{kind!r} is none of {', '.join(FAILING_LEVELS)}, {OUTSIDE}.", param, ctx)
-        return kinds
+def kinds(value: str) -> tuple[str, ...]:
+    """`slower,outside`, each once: what a check fails on."""
+    typed = tuple(dict.fromkeys(value.split(",")))
+    for kind in set(typed) - {*FAILING_LEVELS, OUTSIDE}:
+        raise click.BadParameter(f"{kind!r} is none of {', '.join(FAILING_LEVELS)}, {OUTSIDE}.")
+    return typed
 
 
 class _HistoryOptions(flags.Options):
@@ -316,7 +311,7 @@ class _HistoryOptions(flags.Options):
     given: tuple[str, ...] = flags.GIVEN
     margin: float = flags.margin("2%", "Smaller changes are not reported.")
     since: str | None = flags.option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")
-    fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=Kinds())
+    fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=flags.Converted("KIND[,...]", kinds))
     output: Path | None = flags.option("-o --output", "Write a page with plots: FILE.html.", "FILE", type=flags.PATH)
     every: bool = flags.switch("--all", flags.ALL_CELLS + "changed.")
     style: str = STYLE

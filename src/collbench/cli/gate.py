@@ -82,7 +82,7 @@ class _GateOptions(Launching):
     plan: str = flags.PLAN
     base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)
     other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)
-    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MarginsType(), default="5%")
+    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MARGINS, default="5%")
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
     seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
