@@ -60,10 +60,8 @@ def read(path: Path) -> Observed:
     refuse_same([observed])
     if apart := unlike(observed):
         listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
-        raise RequestError(
-            f"{path}: the runs in this folder are not launches of the same:{listed}\n"
-            "Put each kind into a folder of its own, or name the runs one by one."
-        )
+        raise RequestError(f"{path}: the runs in this folder are not launches of the same:{listed}\nPut each kind into "
+                           "a folder of its own, or name the runs one by one.")  # fmt: skip
     for flaw in observed.flaws:
         note(f"collbench: {flaw_text(flaw)}.")
     if not observed.cells:

@@ -168,10 +168,9 @@ def _two_sides(options: _CompareOptions) -> tuple[Observed, Observed]:
     if baseline and options.in_blocks:
         raise RequestError("--in-blocks: a baseline was measured at another time; only runs can alternate.")
     if not baseline and runs[0].resolve() == runs[1].resolve():
-        raise RequestError(
-            f"compare: both sides are {runs[0]}, and a run does not differ from itself. Name two runs, or what the sides "
-            f"of one differ in: --by {', '.join(FACTORS)}. For differences by chance: collbench selftest."
-        )
+        raise RequestError(f"compare: both sides are {runs[0]}, and a run does not differ from itself. Name two runs, "
+                           f"or what the sides of one differ in: --by {', '.join(FACTORS)}. For differences by chance: "
+                           "collbench selftest.")  # fmt: skip
     if baseline:
         base, other = baselines.load(baseline), read(runs[0])
         refuse_own_baseline(base, other)

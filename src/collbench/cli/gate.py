@@ -180,10 +180,9 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
     with _judged_nevertheless(folder), stopping.listening(), named_in_errors(path):
         plan, before = check_launch_plan(msgspec.structs.replace(plan, sides=sides)), None
         if plan.launches < FEWEST:
-            raise RequestError(
-                f"launches {plan.launches}: with fewer than {FEWEST} launches a side no cell has an answer. Ask for "
-                f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
-            )
+            raise RequestError(f"launches {plan.launches}: with fewer than {FEWEST} launches a side no cell has an "
+                               f"answer. Ask for more: --launches {FEWEST + 2}, or --until decided with as many as "
+                               "there is time for.")  # fmt: skip
         if resume is not None:
             plan, before = continued(plan, folder, options.until, options.launches)
         loads = {name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)}
@@ -373,10 +372,9 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
     number = ranks or min(max(cores, 2), 4)
     starts = plan.collectives or ranks
     if starts and number > cores and not crowded:
-        raise RequestError(
-            f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers {cores}: no cell "
-            f"could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are then the scheduler's)."
-        )
+        raise RequestError(f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers "
+                           f"{cores}: no cell could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are "
+                           "then the scheduler's).")  # fmt: skip
     return msgspec.structs.replace(
         plan, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
         ranks=(number,) if starts else (), oversubscribe=number > cores,
@@ -423,10 +421,9 @@ def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[
         except (OSError, subprocess.TimeoutExpired):
             continue
         if lacking := [name for name in dict.fromkeys(_NOT_FOUND.findall(done.stdout)) if name not in loaded]:
-            raise RequestError(
-                f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no rank could load "
-                f"it. Give both sides the folder that has it: env={overrides.LIBRARY_PATH}=FOLDER."
-            )
+            raise RequestError(f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no "
+                               "rank could load it. Give both sides the folder that has it: "
+                               f"env={overrides.LIBRARY_PATH}=FOLDER.")  # fmt: skip
 
 
 # The same under two names --------------------------------------------------------------------------------------------

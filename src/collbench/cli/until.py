@@ -216,10 +216,9 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
             has = new.get((side, name), dict.fromkeys(_SOFTWARE))
             if parts := [part for part in _SOFTWARE if was[part] != has[part]]:
                 image = f"{kind.removesuffix('s')} {name}{f' of side {side}' if side else ''}"
-                raise RequestError(
-                    f"--resume {where}: {image} has changed since the run began ({', '.join(parts)}). Two builds in "
-                    "one run would be compared as one; begin a run with --out."
-                )
+                raise RequestError(f"--resume {where}: {image} has changed since the run began ({', '.join(parts)}). "
+                                   "Two builds in one run would be compared as one; begin a run with "
+                                   "--out.")  # fmt: skip
 
 
 def plan_in(manifest: Manifest) -> Plan | None:
@@ -281,11 +280,9 @@ def continued(plan: Plan, where: Path, until: Until | None, launches: int | None
         most = plan.launches if launches is not None else max(plan.launches, run.launches)
         plan = msgspec.structs.replace(plan, until=until or run.until, launches=most)
     if plan.until == "launches" and run.until == "launches" and plan.launches > run.launches:
-        raise RequestError(
-            f"--resume {where}: has {run.launches} launches of each cell, and {plan.launches} are asked for. Looking "
-            "at a run and then measuring more makes false alarms, unless its verdicts allow for it: add --until "
-            "decided. Or begin a run with --out."
-        )
+        raise RequestError(f"--resume {where}: has {run.launches} launches of each cell, and {plan.launches} are asked "
+                           "for. Looking at a run and then measuring more makes false alarms, unless its verdicts "
+                           "allow for it: add --until decided. Or begin a run with --out.")  # fmt: skip
     if plan.until == "decided" and plan.launches > run.launches:
         return check_launch_plan(plan), msgspec.structs.replace(plan, until=run.until, launches=run.launches)
     if plan.until == "decided" and run.until == "launches":

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +25,6 @@ from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
 from collbench.machine.facts import format_cores, parse_cores
 from collbench.machine.nvml import GpuFacts
-from collbench.schema.record import Reading
 from collbench.units import format_bytes
 
 NONE_HERE = "no NVIDIA GPU: backends mpi-staged, mpi-cuda, nccl and torch-nccl are not usable here"
@@ -61,8 +60,7 @@ def gpus(machine: Machine) -> Finding:
     titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_cores(alike)}: {kind}" for kind, alike in kinds.items())
     where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
     seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
-    slowed = _slowed(devices, nvml.readings([gpu.uuid for gpu in devices]))
-    return finding(seen, _cuda_refused(machine), *_far(machine, devices, nodes), _mig(devices), *slowed)
+    return finding(seen, _cuda_refused(machine), *_far(machine, devices, nodes), *_mig(devices), *_slowed(devices))
 
 
 def _without_gpus(machine: Machine, reason: str) -> Finding:
@@ -164,14 +162,13 @@ def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
     return {int(name[4:]): parse_cores(machine.read(f"{_NODES}/{name}/cpulist") or "") for name in names}
 
 
-def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> list[Problem]:
+def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> Iterator[Problem]:
     """A problem for each node with GPUs and without cores. Which GPU a rank will use is not known here.
 
     Of the GPUs that CUDA_VISIBLE_DEVICES names by index or by the beginning of a UUID; of all where it is not set.
     """
-    unknown = machine.launcher.kind != "none" and machine.launcher_cores is None
-    if unknown or not nodes:
-        return []
+    if not nodes or (machine.launcher.kind != "none" and machine.launcher_cores is None):
+        return
     visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
     names = [name.strip() for name in (visible or "").split(",") if name.strip()]
     far: dict[int, list[int]] = defaultdict(list)
@@ -179,13 +176,11 @@ def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int])
         used = visible is None or any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names)
         if used and gpu.node is not None and gpu.node not in nodes:
             far[gpu.node].append(gpu.index)
-    problems = []
     for node, indices in sorted(far.items()):
         cause = (f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
                  f"{format_cores(nodes)}")  # fmt: skip
         effect = "copies between host and device cross to another node: less bandwidth, more latency"
-        problems.append(Problem("warn", cause, effect, _nearer(machine, node, nodes)))
-    return problems
+        yield Problem("warn", cause, effect, _nearer(machine, node, nodes))
 
 
 def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
@@ -197,31 +192,26 @@ def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
     return f"numactl --cpunodebind={format_cores({*nodes, node})} {_SPREAD[machine.launcher.kind]} ..."
 
 
-def _mig(devices: tuple[GpuFacts, ...]) -> Problem | None:
-    split = [gpu.index for gpu in devices if gpu.mig]
-    if not split:
-        return None
-    effect = ("NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is "
-              "measured is a part of a GPU")  # fmt: skip
-    fix = f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)"
-    return Problem("warn", f"MIG is on for GPU {format_cores(split)}", effect, fix)
+def _mig(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
+    if split := [gpu.index for gpu in devices if gpu.mig]:
+        effect = ("NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is "
+                  "measured is a part of a GPU")  # fmt: skip
+        fix = f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)"
+        yield Problem("warn", f"MIG is on for GPU {format_cores(split)}", effect, fix)
 
 
-def _slowed(devices: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
+def _slowed(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
     """A problem for each set of reasons, with the GPUs that are throttled by it."""
     number = {gpu.uuid: gpu.index for gpu in devices}
     slow: dict[str, list[int]] = defaultdict(list)
-    for reading in readings:
+    for reading in nvml.readings(list(number)):
         if reading.throttled:
             slow[", ".join(reading.throttled)].append(number[reading.uuid])
-    problems = []
+    effect = "its clocks are lower and change while it is measured: times are longer and vary more"
     for reasons, indices in slow.items():
-        effect = "its clocks are lower and change while it is measured: times are longer and vary more"
         fix = (f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
                "hit: stop other programs on it, and let it cool")  # fmt: skip
-        cause = f"GPU {format_cores(indices)} is throttled now: {reasons}"
-        problems.append(Problem("warn", cause, effect, fix))
-    return problems
+        yield Problem("warn", f"GPU {format_cores(indices)} is throttled now: {reasons}", effect, fix)
 
 
 GpuPair = tuple[int, int]
@@ -314,8 +304,7 @@ class NcclInstallation:
 @check
 def nccl(machine: Machine) -> Finding:
     """Which libnccl a process here would load, whether there are several, and whether the driver is too old."""
-    gpu = bool(nvml.gpus(machine.root)[0])
-    return judge_nccl(nccl_libraries(machine), nccl_wheels(), nvml.driver()[1], gpu)
+    return judge_nccl(nccl_libraries(machine), nccl_wheels(), nvml.driver()[1], bool(nvml.gpus(machine.root)[0]))
 
 
 def nccl_wheels() -> frozenset[str]:
@@ -364,9 +353,8 @@ def judge_nccl(
     if len(same_folder) > 1:
         kept = next((name for name in reversed(same_folder) if major and int(name[-2:]) <= major), same_folder[0])
         cause = f"{' and '.join(same_folder)} are installed in the same folder"
-        effect = (
-            "the one that was installed last has overwritten the other: which NCCL is measured depends on the order"
-        )
+        effect = ("the one that was installed last has overwritten the other: which NCCL is measured depends on the "
+                  "order")  # fmt: skip
         fix = f"pip uninstall -y {' '.join(same_folder)} && pip install {kept}"
         problems.append(Problem("warn", cause, effect, fix))
     if len(installations) > 1:
@@ -435,9 +423,8 @@ def judge_cuda_aware(library: str, name: str, levels: Levels, gpu: bool) -> Find
     effect = "backend mpi-cuda is refused: it would abort the job, or send what is not in the buffer"
     staged = "--backend mpi-staged (measures copies through the host instead)"
     if gpu and levels.built and levels.claimed is False:
-        cause = (
-            f"{name} was built with CUDA, and says that it takes no device pointers: its CUDA component did not start"
-        )
+        cause = (f"{name} was built with CUDA, and says that it takes no device pointers: its CUDA component did not "
+                 "start")  # fmt: skip
         return finding(seen, Problem("warn", cause, effect, f"{_CLAIM.get(library, _CLAIM['mpich'])}; or {staged}"))
     if gpu and levels.claimed and levels.works is False:
         cause = f"{name} says that it takes device pointers, but did not send a device buffer correctly"

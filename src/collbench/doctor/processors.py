@@ -9,7 +9,6 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from collbench import yardsticks as registry
@@ -36,23 +35,18 @@ _BIND = {
 @check
 def cores(machine: Machine) -> Finding:
     """The cores that this process and its launcher may use, and their quota, against the ranks; and the binding."""
-    allowed = machine.allowed()
-    quota = cpu_quota(machine.root)
-    limit = "no quota" if quota is None else f"quota {quota:g}"
+    allowed, quota = machine.allowed(), cpu_quota(machine.root)
+    listed, limit = format_cores(allowed), "no quota" if quota is None else f"quota {quota:g}"
     if machine.ranks is None:
-        seen = (
-            f"{len(allowed)} of {len(machine.online)} usable ({format_cores(allowed)}), {limit}; no launcher: one rank"
-        )
+        seen = f"{len(allowed)} of {len(machine.online)} usable ({listed}), {limit}; no launcher: one rank"
         return finding(seen, _throttled(machine, quota, allowed, 1), _single(machine, allowed))
     of_launcher = machine.launcher_cores
     # The launcher may be outside this container and not visible: then its ranks may have all cores.
     shared = allowed | (machine.online if of_launcher is None else of_launcher)
-    seen = (
-        f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_cores(shared)}), {limit}; "
-        f"rank {machine.launcher.rank} bound to {format_cores(allowed)}"
-    )
-    return finding(seen, _throttled(machine, quota, shared, machine.ranks),
-                   *_placed(machine, machine.ranks, allowed, shared))  # fmt: skip
+    seen = (f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_cores(shared)}), {limit}; "
+            f"rank {machine.launcher.rank} bound to {listed}")  # fmt: skip
+    throttled = _throttled(machine, quota, shared, machine.ranks)
+    return finding(seen, throttled, *_placed(machine, machine.ranks, allowed, shared))
 
 
 def _single(machine: Machine, allowed: frozenset[int]) -> Problem | None:
@@ -64,9 +58,8 @@ def _single(machine: Machine, allowed: frozenset[int]) -> Problem | None:
         fix = "use a machine with a core for each rank"
     elif machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(present)} ..."
-    cause = f"this process may use one core ({format_cores(allowed)})"
     effect = "two ranks would take turns on it: times would be those of the scheduler, not of the library"
-    return Problem("warn", cause, effect, fix)
+    return Problem("warn", f"this process may use one core ({format_cores(allowed)})", effect, fix)
 
 
 def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ranks: int) -> Problem | None:
@@ -77,14 +70,12 @@ def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ran
         fix = f"docker run --cpuset-cpus={format_cores(cores)} ... instead of --cpus"
     spinning = f", to {ranks} ranks that spin" if ranks > quota else ""
     cause = f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}"
-    effect = (
-        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max"
-    )
+    effect = ("once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and "
+              "max")  # fmt: skip
     return Problem("warn", cause, effect, fix)
 
 
 def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: frozenset[int]) -> list[Problem]:
-    """Too few cores for the ranks; else too few physical ones, and a rank that is not bound."""
     if ranks > len(shared):
         effect = "ranks wait for a core, not for data: small operations take 100 us and more instead of less than 1 us"
         fix = f"mpirun -n {len(shared)} collbench ..., or use a machine with {ranks} cores"
@@ -117,9 +108,8 @@ def contention(machine: Machine) -> Finding:
     effect = "ranks wait for a core in the middle of an operation: medians rise, p99 and max are the scheduler's"
     fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; stop what it shows, or measure later"
     if pressure is not None:
-        cause = (
-            f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as contention)"
-        )
+        cause = (f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as "
+                 "contention)")  # fmt: skip
         return finding(seen, Problem("warn", cause, effect, fix) if pressure >= CONTENDED_SHARE * 100 else None)
     silent = "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure"
     untold = "records cannot say whether ranks waited for a CPU while they were timed (contended: null)"
@@ -140,8 +130,7 @@ def governor(machine: Machine) -> Finding:
         virtual = "hypervisor" in machine.cpu_flags
         return finding(f"none visible: the {'hypervisor' if virtual else 'firmware'} decides on clocks")
     seen = ", ".join(f"{name} on {counted(number, 'core')}" for name, number in governors.items())
-    others = sorted(governors.keys() - {"performance"})
-    if not others:
+    if not (others := sorted(governors.keys() - {"performance"})):
         return finding(seen)
     number = sum(governors[name] for name in others)
     cause = f"{counted(number, 'core')} with governor {', '.join(others)}, not performance"
@@ -167,11 +156,8 @@ def judge_compiler(machine: Machine, loop: str | None, headers: Path) -> Finding
     program = (machine.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     effect = ("--driver native falls back to python: times of small operations include mpi4py and Python, "
               "8 bytes take two to three times the library's own latency")  # fmt: skip
-    missing = []
-    if machine.which(program) is None:
-        missing.append(f"no C compiler ({program}) on PATH")
-    if not (headers / "Python.h").is_file():
-        missing.append(f"no Python.h in {headers}")
+    missing = [f"no C compiler ({program}) on PATH"] if machine.which(program) is None else []
+    missing += [] if (headers / "Python.h").is_file() else [f"no Python.h in {headers}"]
     if missing:
         seen = f"native loop not built: {', '.join(missing)}"
         fix = f"sudo apt-get install -y gcc libc6-dev python3-dev (Debian, Ubuntu), then in the checkout: {REINSTALL}"
@@ -215,19 +201,16 @@ def judge_yardsticks(readings: Sequence[Readings]) -> Finding:
     moved = movements(reading.values for reading in readings)
     seen = f"{len(readings)} readings: {_ranges(moved)}" if moved else "nothing could be read"
     problems = []
-    reason = next((reading.reason for reading in readings if reading.reason), None)
-    if reason is not None:
+    if reason := next((reading.reason for reading in readings if reading.reason), None):
         cause, fix = _CAUSES[reason]
-        effect = "a run cannot say what the machine did between its launches"
-        problems.append(Problem("unknown", cause, effect, fix))
+        problems.append(Problem("unknown", cause, "a run cannot say what the machine did between its launches", fix))
     if noisy := [movement for movement in moved if movement.share > registry.get(movement.name).resolution]:
         cause = f"the cores change while nothing is measured: {_ranges(noisy)}"
         effect = "launches of one side differ: a comparison needs more of them, and duets, which measure in turns"
         fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; else ask for cores of your own"
         problems.append(Problem("warn", cause, effect, fix))
-    columns = [[reading.values[name] for reading in readings] for name in readings[0].values]
-    known = [[value for value in column if value] for column in columns]
-    return Finding(seen, tuple(problems), cost([in_order(column[:-1:2], column[1::2]) for column in known], MARGIN))
+    columns = ([value for reading in readings if (value := reading.values[name])] for name in readings[0].values)
+    return Finding(seen, tuple(problems), cost([in_order(column[:-1:2], column[1::2]) for column in columns], MARGIN))
 
 
 def _ranges(moved: Sequence[Movement]) -> str:
@@ -283,9 +266,8 @@ def judge_clocks(machine: Machine, cost: float) -> Finding:
             fix = f"echo tsc | sudo tee /{_SOURCE}/current_clocksource; to keep it, boot with clocksource=tsc"
         cause = (f"the clock ({source or 'of an unknown source'}) takes {cost:.0f} ns to read: through the kernel, not "
                  "from user space")  # fmt: skip
-        effect = (
-            "ranks that wait for a common start read it and are late; every sample holds a read, which slows small ones"
-        )
+        effect = ("ranks that wait for a common start read it and are late; every sample holds a read, which slows "
+                  "small ones")  # fmt: skip
         problems.append(Problem("warn", cause, effect, fix))
     namespace = f"shifted by a time namespace: {shifted}" if shifted else "no shift by a time namespace"
     return finding(f"{source or 'unknown source'}, {cost:.0f} ns per read; {namespace}", *problems)
@@ -396,15 +378,6 @@ LIBRARIES = {
 }
 
 
-@dataclass(frozen=True)
-class OpenBlas:
-    """A library; `kernel` is what it calls the processor that its kernels are for."""
-
-    title: str
-    version: str
-    kernel: str
-
-
 @check
 def blas(machine: Machine) -> Finding:
     """The kernels that OpenBLAS chose for this processor.
@@ -415,26 +388,24 @@ def blas(machine: Machine) -> Finding:
     if not libraries:
         return finding("no OpenBLAS; linpack and dgemm need one: pip install scipy-openblas32")
     forced = machine.environ.get("OPENBLAS_CORETYPE")
-    seen = "; ".join(f"{library.title} {library.version}: {library.kernel}" for library in libraries)
+    seen = "; ".join(f"{title}: {kernel}" for title, kernel in libraries)
     seen += f" (OPENBLAS_CORETYPE={forced})" if forced else ""
     wide = next((flag for flag in ("avx512f", "avx2") if flag in machine.cpu_flags), None)
-    kernel = "SkylakeX" if wide == "avx512f" else "Haswell"
-    fix = f"export OPENBLAS_CORETYPE={kernel}; or, in containers too, a newer OpenBLAS: pip install scipy-openblas32"
+    newer = "SkylakeX" if wide == "avx512f" else "Haswell"
+    fix = f"export OPENBLAS_CORETYPE={newer}; or, in containers too, a newer OpenBLAS: pip install scipy-openblas32"
     if forced:
-        fix = f"unset OPENBLAS_CORETYPE, which is {forced}; where the kernels remain old, set it to {kernel}"
+        fix = f"unset OPENBLAS_CORETYPE, which is {forced}; where the kernels remain old, set it to {newer}"
     effect = "matrix products and LINPACK are 3 to 6 times slower than this processor can compute them"
-    return finding(seen, *(
-        Problem("warn", f"{library.title} {library.version} uses the kernels for {library.kernel}, and this processor "
-                        f"has {wide}", effect, fix)
-        for library in libraries if wide is not None and library.kernel in SLOW_KERNELS
-    ))  # fmt: skip
+    causes = (f"{title} uses the kernels for {kernel}, and this processor has {wide}"
+              for title, kernel in libraries if wide is not None and kernel in SLOW_KERNELS)  # fmt: skip
+    return finding(seen, *(Problem("warn", cause, effect, fix) for cause in causes))
 
 
-def _open_blas(machine: Machine, name: str, title: str) -> OpenBlas | None:
-    """What a library says of itself, loaded in a process of its own; None where it is not there."""
+def _open_blas(machine: Machine, name: str, title: str) -> tuple[str, str] | None:
+    """Title with version, and the processor that its kernels are for, as a child says; None where it is not there."""
     try:
         output = machine.execute((sys.executable, "-m", "collbench.workloads.host.blas", name))
         answer = json.loads(output.text.strip().rpartition("\n")[2]) if output.code == 0 else {}
-        return OpenBlas(title, answer["version"], answer["kernel"]) if answer.get("kernel") else None
+        return (f"{title} {answer['version']}", answer["kernel"]) if answer.get("kernel") else None
     except (OSError, ValueError):
         return None

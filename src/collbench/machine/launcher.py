@@ -69,11 +69,9 @@ def contradiction(environ: Mapping[str, str] = os.environ) -> str | None:
     pmi, slurm = environ.get("PMI_RANK"), environ.get("SLURM_PROCID")
     if detect(environ).kind != "slurm" or pmi is None or pmi == slurm:
         return None
-    return (
-        f"PMI_RANK is {pmi} and SLURM_PROCID is {slurm}: what starts the container gives every task the PMI_RANK of "
-        "the node's first (enroot's hook 50-slurm-pmi.sh does). Set it in the task: "
-        "sh -c 'export PMI_RANK=$SLURM_PROCID; exec \"$@\"' x PROGRAM"
-    )
+    return (f"PMI_RANK is {pmi} and SLURM_PROCID is {slurm}: what starts the container gives every task the PMI_RANK "
+            "of the node's first (enroot's hook 50-slurm-pmi.sh does). Set it in the task: sh -c 'export "
+            "PMI_RANK=$SLURM_PROCID; exec \"$@\"' x PROGRAM")  # fmt: skip
 
 
 #: They end the whole job when a rank fails; others do so once the ranks have initialised MPI.
@@ -107,9 +105,8 @@ def started_ranks(backend: str, requested: int | None, how: str) -> int:
     """The number of ranks that the launcher started; RequestError, with `how` to start them, of another number."""
     size = detect().size
     if requested not in (None, size):
-        raise RequestError(
-            f"--ranks {requested}: {backend} has as many ranks as its launcher starts ({size} here). Use: {how}"
-        )
+        raise RequestError(f"--ranks {requested}: {backend} has as many ranks as its launcher starts ({size} here). "
+                           f"Use: {how}")  # fmt: skip
     return size
 
 
