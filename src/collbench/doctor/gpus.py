@@ -23,7 +23,7 @@ from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
-from collbench.machine.facts import format_cores, parse_cores
+from collbench.machine.facts import cores_of_nodes, format_cores
 from collbench.machine.nvml import GpuFacts
 from collbench.units import format_bytes
 
@@ -51,7 +51,7 @@ def gpus(machine: Machine) -> Finding:
         return _without_gpus(machine, reason)
     version, cuda = nvml.driver()
     cores = machine.launcher_cores or machine.allowed()  # of all ranks: this one may be bound to fewer
-    nodes = frozenset(node for node, local in _cores_of_nodes(machine).items() if local & cores)
+    nodes = frozenset(node for node, local in cores_of_nodes(machine.root).items() if local & cores)
     kinds: dict[str, list[int]] = defaultdict(list)
     for gpu in devices:
         size = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
@@ -144,8 +144,6 @@ def _cuda_refused(machine: Machine) -> Problem | None:
     return Problem("fail", f"CUDA does not start: cuInit returns {answer}, {meaning}", _UNUSABLE, fix)
 
 
-_NODES = "sys/devices/system/node"
-
 #: How each launcher distributes its ranks over the memory nodes. A rank gets all cores of its node: on a single core
 #: NCCL's threads would compete with it.
 _SPREAD = {
@@ -154,12 +152,6 @@ _SPREAD = {
     "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms",
     "torchrun": "torchrun",
 }
-
-
-def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
-    """By memory node; empty where the kernel does not say."""
-    names = (folder.name for folder in machine.path(_NODES).glob("node[0-9]*"))
-    return {int(name[4:]): parse_cores(machine.read(f"{_NODES}/{name}/cpulist") or "") for name in names}
 
 
 def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> Iterator[Problem]:
@@ -184,7 +176,7 @@ def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int])
 
 
 def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
-    cores = format_cores(_cores_of_nodes(machine).get(node, ()))
+    cores = format_cores(cores_of_nodes(machine.root).get(node, ()))
     if machine.container is not None:
         return f"docker run --cpuset-cpus={cores} --cpuset-mems={node} ..."
     if machine.launcher.kind == "none":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import json
@@ -132,10 +133,9 @@ _TWICE = "large messages are copied twice through shared memory, without a messa
 def cma(machine: Machine) -> Finding:
     """Cross-memory attach, by which ranks on one machine copy once instead of twice. It is tried."""
     attempts = attempt_attach(machine)
-    try:
+    library = None
+    with contextlib.suppress(BackendUnavailable):
         library = vendor(load_mpi())
-    except BackendUnavailable:
-        library = None
     return judge_cma(machine, attempts, library)
 
 
@@ -256,8 +256,8 @@ def tmpdir(machine: Machine) -> Finding:
     if not folder.is_dir():
         effect = ("when several ranks fail, each prints its own message; Open MPI's mpirun starts only if it may "
                   "create it")  # fmt: skip
-        problem = Problem("warn", f"{name} is not a folder", effect, f"mkdir -p {name}, or export TMPDIR=/tmp")
-        return finding(f"{name} is not there", problem)
+        fix = f"mkdir -p {name}, or export TMPDIR=/tmp"
+        return finding(f"{name} is not there", Problem("warn", f"{name} is not a folder", effect, fix))
     if not os.access(folder, os.W_OK | os.X_OK):
         fix = "mkdir -p $HOME/tmp && export TMPDIR=$HOME/tmp"
         problem = Problem("fail", f"this user may not write to {name}", _NO_SESSION, fix)

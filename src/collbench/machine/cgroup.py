@@ -6,6 +6,7 @@ namespace shows.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -125,16 +126,11 @@ def under(folder: Path, root: Path = Path("/")) -> Mount:
             continue
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
         if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(mount.point):
-            mount = Mount(kind[0], _device(fields[2], root), point)
+            device = ""  # of these numbers (`254:0`); a file system may have none
+            with contextlib.suppress(OSError):
+                device = (root / "sys/dev/block" / fields[2]).resolve(strict=True).name
+            mount = Mount(kind[0], device, point)
     return mount
-
-
-def _device(numbers: str, root: Path) -> str:
-    """The block device of these numbers (`254:0`); empty for a file system without one."""
-    try:
-        return (root / "sys/dev/block" / numbers).resolve(strict=True).name
-    except OSError:
-        return ""
 
 
 def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
@@ -177,12 +173,19 @@ def confinement() -> Confinement:
     """Of this process; `ranks` is empty."""
     import resource  # Unix has it
 
-    status = status_of(text_of("/proc/self/status"))
+    status, namespaces = status_of(text_of("/proc/self/status")), dict[str, int]()
+    shm: int | None = None
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    for name in _NAMESPACES:
+        with contextlib.suppress(OSError):
+            namespaces[name] = Path(f"/proc/self/ns/{name}").stat().st_ino
+    with contextlib.suppress(OSError):
+        space = os.statvfs("/dev/shm")  # noqa: S108 - its size, not a file in it
+        shm = space.f_blocks * space.f_frsize
     return Confinement(
         ranks=(),
-        namespaces={name: number for name in _NAMESPACES if (number := _namespace(name)) is not None},
-        shm=_size("/dev/shm"),  # noqa: S108 - its size, not a file in it
+        namespaces=namespaces,
+        shm=shm,
         memlock=None if soft == resource.RLIM_INFINITY else soft,
         capabilities=capabilities(int(status.get("CapBnd", "0"), 16)),
         seccomp=status.get("Seccomp", "0") == "2",
@@ -258,18 +261,3 @@ def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> 
         for name, number in confinement.namespaces.items()
         if first.setdefault(place := (machine, name), number) != number
     }
-
-
-def _namespace(name: str) -> int | None:
-    try:
-        return Path(f"/proc/self/ns/{name}").stat().st_ino
-    except OSError:
-        return None
-
-
-def _size(folder: str) -> int | None:
-    try:
-        space = os.statvfs(folder)
-    except OSError:
-        return None
-    return space.f_blocks * space.f_frsize

@@ -163,15 +163,20 @@ def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
     return tuple(ordered)
 
 
+def cores_of_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:
+    """By memory node; empty where the kernel does not say."""
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    return {int(folder.name[4:]): parse_cores(text_of(folder / "cpulist") or "") for folder in folders}
+
+
 def topology_here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
-    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
-    nodes = {core: int(folder.name.removeprefix("node"))
-             for folder in folders for core in parse_cores(text_of(folder / "cpulist") or "")}  # fmt: skip
-    cores = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in sorted(own_cores()))
+    nodes = {core: node for node, cores in cores_of_nodes(root).items() for core in cores}
+    usable = sorted(own_cores())
+    processors = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in usable)
     facts, no_gpus = nvml.gpus(root)
     gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
-    return Topology(tuple(cores), gpus, no_gpus)
+    return Topology(tuple(processors), gpus, no_gpus)
 
 
 # Where a rank runs ----------------------------------------------------------------------------------------------------
@@ -307,7 +312,7 @@ class Waited:
 
 
 def _combined(one: Waited, two: Waited, sign: Literal[1, -1]) -> Waited:
-    """Sum or difference; unknown where one of the two is."""
+    """Unknown where one of the two is."""
     stalled = None if one.stalled is None or two.stalled is None else one.stalled + sign * two.stalled
     groups = one.throttled.keys() & two.throttled
     throttled = {group: one.throttled[group] + sign * two.throttled[group] for group in groups}
@@ -366,8 +371,8 @@ class ContentionMeter:
 
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
-    cpuinfo = (text_of("/proc/cpuinfo") or "").splitlines()
-    models = (line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name"))
+    lines = (text_of("/proc/cpuinfo") or "").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Host(
         name=host_name(),
         ranks=tuple(ranks),
@@ -401,12 +406,10 @@ def memory_size() -> int:
 
 def last_level_cache(root: Path = Path("/")) -> int | None:
     """Bytes of the highest cache of the first processor; None where the kernel does not say."""
-    levels: list[tuple[int, int]] = []
-    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, size = text_of(index / "level"), text_of(index / "size")
-        if level and size and size.endswith("K"):
-            levels.append((int(level), int(size[:-1]) * 1024))
-    return max(levels, default=(0, None))[1]
+    folders = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*")
+    caches = ((text_of(folder / "level"), text_of(folder / "size")) for folder in folders)
+    sizes = ((int(level), int(size[:-1]) * 1024) for level, size in caches if level and size and size.endswith("K"))
+    return max(sizes, default=(0, None))[1]
 
 
 def sha256_of(path: str) -> str:
