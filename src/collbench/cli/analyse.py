@@ -51,10 +51,7 @@ _FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single.
 
 
 def read(path: Path) -> Observed:
-    """A run, or a folder of runs of which each is one launch of the same; what cannot be relied on goes to stderr.
-
-    RunReadError of neither, RequestError of runs of different things, or of the same launches, or without records.
-    """
+    """A run, or a folder of runs of which each is one launch of the same, else RequestError; flaws go to stderr."""
     with waiting_for(f"reading {path}"):
         observed = observe(path)
     refuse_same([observed])
@@ -102,10 +99,7 @@ def refuse_folder(output: Path) -> None:
 
 
 def write(path: Path, text: str | bytes) -> str:
-    """Completely or not at all (RunWriteError): an existing file remains until the new one is complete.
-
-    Returns its size, in words.
-    """
+    """Completely or not at all, else RunWriteError: what is there stays until the new file is complete. Its size."""
     data = text if isinstance(text, bytes) else in_lines(text).encode("utf-8", errors="backslashreplace")
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -267,7 +261,6 @@ def model_command(options: _ModelOptions) -> None:
 def _modelled(
     observed: Observed, selected: frozenset[str], questions: Sequence[PredictionQuestion]
 ) -> tuple[Answers, Sequence[TrainingStep]]:
-    """What is known of a run (with `selected`, of these collectives); refused where that is nothing."""
     from collbench.analysis.models import Model, Unfit, model, series
     from collbench.analysis.predictions import COLLECTIVE, Prediction, Refusal, answers, training_steps
     from collbench.report.models import Answers, reason, why_unfit

@@ -70,10 +70,7 @@ class _CompareOptions(flags.Options):
 
 
 class Pairing(NamedTuple):
-    """The pairs to compare, whether their launches are paired, and what makes a check fail.
-
-    `missing` are cells that only the base has; `flaws` and `shortages`, as text, are what the runs lack.
-    """
+    """Pairs to compare, are launches paired, cells that only the base has, and as text what the runs lack."""
 
     pairs: list[Pair]
     in_blocks: bool
@@ -124,19 +121,17 @@ def compare_command(options: _CompareOptions) -> int:
 
 
 def _checked(fail_on: str | None, reasons: Sequence[str], of: str = "") -> int:
-    """The exit code of a check; says why it fails."""
     if reasons:
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}{of}.", err=True)
     return 1 if reasons else 0
 
 
 def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
-    """The run without cells that have other values of factors."""
     return fixed_cells(observed, parse_fixed(texts, own_axes(observed.cells))) if texts else observed
 
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
-    """The names, if each of them is that of an axis, a fact or a way of measuring."""
+    """The names of axes, facts and ways of measuring; RequestError of others."""
     of_runs = (name for run in runs for name in facts(run, run.cells))
     known = {*axes_by_name(*runs), *METHODS, pairs_module.NAME, *of_runs}
     for name in sorted(ignored - known):
@@ -150,8 +145,8 @@ def _within_run(observed: Observed, options: _CompareOptions) -> Pairing:
     if between and (len(sides) != 2 or not all(sides)):
         raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
     if by is None:
-        raise RequestError("compare: only one run. Name a second run, a --baseline, or what the sides of this run differ "
-                           f"in: --by {', '.join(FACTORS)}.")  # fmt: skip
+        raise RequestError("compare: only one run. Name a second run, a --baseline, or what the sides of this run "
+                           f"differ in: --by {', '.join(FACTORS)}.")  # fmt: skip
     factor = find_factor(by, own=own_axes(observed.cells))
     if factor.name == "library" and FACTORS["image"].varies(observed.cells):
         factor = FACTORS["image"]  # which has the library, in containers and on the host
@@ -227,10 +222,8 @@ def _save(options: _CompareOptions, path: Path) -> int:
 def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaws: Sequence[str]) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
-    Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
-    skipped, measured differently or unchecked, whose results differ, which has launches that the other side lacks, or
-    too few for a verdict; and `flaws`, such as samples files that do not agree with their records. What both sides
-    skipped fails no check.
+    Besides the verdicts asked for, whatever was not measured as on the other side fails every check (`_UNMEASURED`),
+    and so do `flaws`, such as samples files that do not agree with their records. What both sides skipped fails none.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
     verdicts = Counter[str](comparison.verdict for comparison in comparisons)
@@ -360,9 +353,8 @@ def _number(history: History, since: str) -> int:
 def history_failures(history: History, fail_on: Sequence[str], since: int) -> list[str]:
     """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
 
-    Besides the cells of each kind in `fail_on` (of `FAILING_LEVELS`, or `OUTSIDE`), what the latest runs did not
-    measure fails every check, and so does a history without a run that counts, or without any cell that could be
-    judged.
+    Besides the cells of each kind in `fail_on`, what the latest runs did not measure fails every check, and so does a
+    history without a run that counts, or without any cell that could be judged.
     """
     reasons = []
     for kind in fail_on:

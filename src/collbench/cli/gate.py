@@ -205,9 +205,8 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
 def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None) -> tuple[Path, Plan]:
     """The launch plan that PLAN names, without sides; one for a single world becomes one of ranks on the host.
 
-    Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
-    could not be compared. `crowded`: there may be more ranks than cores in a single world. What only flags say is taken
-    from `begun_plan`, that of the gate which goes on.
+    A timing gate `auto` becomes `barrier`: launches that fall back to it could not be compared with others. `crowded`:
+    a single world may have more ranks than cores. What only flags say is taken from the `begun_plan` that goes on.
     """
     path = find_plan(text)
     if "images" in plan_files.read_document(path):
@@ -247,10 +246,7 @@ def _begin(
 
 
 def _in_vain(records: Sequence[Record], files: Mapping[str, Set[str]]) -> str:
-    """Why, after these records, not every cell of the gate can be answered; empty where each can.
-
-    `files` are by side the SHA-256 of the library files that its ranks are to load.
-    """
+    """Why, after these records, a cell has no answer; empty: none. `files`: SHA-256 of those that a side is to load."""
     for name, hashes in files.items():
         new = [record for record in records if record.case.where.side == name]
         for record in new:
@@ -277,7 +273,7 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
 
 
 def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
-    """Write all of `FILES`, in place of what an earlier judgement wrote; RunWriteError where one cannot be written."""
+    """In place of what an earlier judgement wrote."""
     comment = markdown(judgement, names).encode("utf-8", "backslashreplace")
     everything = msgspec.json.format(msgspec.json.encode(document(judgement, names)), indent=1) + b"\n"
     try:
@@ -291,10 +287,7 @@ def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> Non
 
 
 def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
-    """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
-
-    RequestError of anything else, of what the plan does not have, and of libraries that ranks could not load.
-    """
+    """A side as it was typed, each of `KINDS` any number of times; RequestError of what no rank could have or load."""
     values: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for text in texts:
         refuse_other_bytes(f"{flag} {text}")
@@ -324,8 +317,8 @@ def refuse_other_bytes(words: str) -> None:
     try:
         words.encode()
     except UnicodeEncodeError as error:
-        raise RequestError(f"{words}: has bytes that are not UTF-8, and the files of a gate hold nothing else. Write it "
-                           "in UTF-8, or rename the file.") from error  # fmt: skip
+        raise RequestError(f"{words}: has bytes that are not UTF-8, and the files of a gate hold nothing else. Write "
+                           "it in UTF-8, or rename the file.") from error  # fmt: skip
 
 
 def _images(flag: str, values: Sequence[str], plan: Plan) -> dict[str, str]:
@@ -348,7 +341,7 @@ def _images(flag: str, values: Sequence[str], plan: Plan) -> dict[str, str]:
 
 
 def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) -> None:
-    """Set a key of a side; a second value of it is refused, where the last one would win."""
+    """A second value of a key is refused, where the last one would win."""
     if name in values:
         raise RequestError(f"{flag}: has {kind}={name}={values[name]} and {kind}={name}={value}. Keep one of them.")
     values[name] = value
@@ -476,7 +469,7 @@ def selftest_command(options: _SelftestOptions) -> None:
 
 
 def _failed(records: Sequence[Record]) -> str:
-    """Why nothing more is measured: the reason of the first launch that failed; empty where none did."""
+    """Why nothing more is measured: the reason of the first launch that failed."""
     if records and all(record.status == "skipped" for record in records):
         return records[0].reason or "every case is skipped"
     return next((record.reason or "a launch failed" for record in records if record.status == "failed"), "")

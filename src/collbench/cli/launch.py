@@ -139,9 +139,8 @@ def _answer(folder: Path, records: Sequence[Record]) -> int:
 class Purpose:
     """What an experiment is for.
 
-    `standing` are the comparisons that decide it, of its cells after so many blocks of at most so many. `in_vain` says,
-    of the records of a block, why no other one is launched; empty: one is. `began` is called with the expanded plan
-    and the folder of the run before its first launch. `resumable`: the command can resume its run.
+    `standing`: the comparisons that decide it. `in_vain`: why, after the records of a block, no other one is launched;
+    empty: one is. `began` is called before the first launch. `resumable`: the command can resume its run.
     """
 
     standing: until.StandingOf = standing
@@ -196,8 +195,7 @@ def perform(
 ) -> list[Record]:
     """Perform every launch of a plan that is not recorded, and return the records of the run in the folder.
 
-    `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run. A CollbenchError says
-    that the plan, the machine or the folder is of no use, or what ended the campaign.
+    `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run.
     """
     expanded, begun, purpose = campaign.expand_and_check(plan), None, purpose or Purpose()
     extends = before is not None and before is not plan

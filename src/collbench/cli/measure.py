@@ -153,7 +153,7 @@ def collective_command(name: str) -> click.Command:
 
 
 def plan_of(name: str, options: CollectiveOptions) -> Plan:
-    """The plan of the flags of a collective, which may contradict each other; those that are no axis are keys of a plan."""
+    """The plan of the flags of a collective, or RequestError; those that are no axis have the names of its keys."""
     low, high, cadence, blocking = options.minbytes, options.maxbytes, options.cadence, options.blocking
     if options.stepbytes is not None and options.stepfactor is not None:
         raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
@@ -292,7 +292,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
 
 
 def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Values by parameter, as typed: `n` of all benchmarks, `linpack.n` of one; RequestError of others, or of two values."""
+    """Values by parameter, as typed: `n` of all benchmarks, `linpack.n` of one; RequestError of others, or twice."""
     shared = dict.fromkeys(name for program in programs for name in parameters_of(program))
     known = (*shared, *(f"{program.name}.{name}" for program in programs for name in parameters_of(program)))
     values: dict[str, tuple[str, ...]] = {}
@@ -310,7 +310,7 @@ def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, 
 
 
 def opened(path: Path, mode: str) -> IO[str]:
-    """A file to write to, or OSError. Of a pipe that nobody reads it comes at once, where open(2) would wait for a reader."""
+    """A file to write to; of a pipe that nobody reads an OSError at once, where open(2) would wait for a reader."""
 
     def at_once(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
@@ -321,10 +321,7 @@ def opened(path: Path, mode: str) -> IO[str]:
 
 
 class TerminalSink:
-    """Writes first to disk, then prints. Counts what was measured, failed and skipped.
-
-    Every rank has one; only that of rank 0 (`speaks`) writes.
-    """
+    """Writes first to disk, then prints, and counts. Every rank has one; only that of rank 0 (`speaks`) writes."""
 
     def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
         self._speaks, self._style_name, self._out, self._output_file = speaks, style, out, output_file
@@ -381,10 +378,7 @@ class TerminalSink:
                 self._bar.update()
 
     def finish(self) -> None:
-        """Print what the style still holds, write `-J`, close the run. Safe to call twice.
-
-        RunWriteError where a file cannot be written, Interrupted where nobody reads standard output.
-        """
+        """Print what is still held, write `-J`, close the run; RunWriteError, Interrupted. Safe to call twice."""
         if not self._speaks:
             return
         with self._alone():
@@ -469,8 +463,7 @@ def carry_out(
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
-    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`; what was measured before is
-    printed and kept. `places` are those planned for the ranks.
+    `notices` are printed first, unless the plan is refused; errors name the `plan_file`; `places` are those planned.
     """
     check_plan(plan)
     out, output_file = output.out, output.output_file

@@ -80,7 +80,7 @@ Typed = TypeVar("Typed", bound=Options)
 def command(
     name: str, options: type[Typed], **settings: Any
 ) -> Callable[[Callable[[Typed], int | None]], click.Command]:  # fmt: skip
-    """A decorator: the command of a function that gets these options. Its docstring is the help, unless one is given."""
+    """A decorator: the command of a function that gets these options. Its docstring is the help, else `help`."""
 
     def decorate(run: Callable[[Typed], int | None]) -> click.Command:
         settings.setdefault("help", run.__doc__)

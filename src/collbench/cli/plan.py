@@ -202,7 +202,7 @@ def ending(plan: Plan, options: Launching) -> Plan:
 
 
 def placed_on(plan: Plan, options: Launching) -> Plan:
-    """The plan with what the flags say of its engine in place of its own keys; RequestError where it has no use for them."""
+    """The plan with what the flags say of its engine in place of its own keys; RequestError of a useless site."""
     keys = {name: text for name in ("engine", "site", "docker_host") if (text := getattr(options, name)) is not None}
     if options.engine is not None:
         engines.get(options.engine)
@@ -216,10 +216,7 @@ def placed_on(plan: Plan, options: Launching) -> Plan:
 
 
 def about(expanded: ExpandedPlan) -> str:
-    """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time.
-
-    Nothing bounds it: on a machine that does other things, starts take several times as long as is estimated.
-    """
+    """The estimated duration, for an idle machine; with a fixed number of samples, without those that tell no time."""
     plan = expanded.plan
     needed = ", if all launches are needed" if plan.until == "decided" else ""
     text = f"about {format_long(seconds_of(expanded))}"
@@ -244,7 +241,6 @@ def too_long(expanded: ExpandedPlan) -> str | None:
 
 
 def _at_most(plan: Plan) -> str:
-    """What stands before the number of launches of a plan that may end before its last one."""
     return "at most " if plan.until == "decided" else ""
 
 
@@ -257,10 +253,7 @@ def seconds_of(expanded: ExpandedPlan) -> float:
 
 
 def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: LaunchPart | None, in_turns: bool) -> float:
-    """What a launch adds to the duration of an experiment (s), of which only this `part` is executed.
-
-    `in_turns`: other worlds live beside it.
-    """
+    """What a launch, or a `part` of it, adds to an experiment (s). `in_turns`: other worlds live beside it."""
     placement = expanded.placements[cell]
     first, more = engines.get(cell.engine).start_seconds
     start = first + more * (len(placement.boxes) - 1)
@@ -322,7 +315,8 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
     if not compared or plan.launches >= FEWEST:
         return None
     if plan.launches == 1:
-        return f"one launch gives no verdicts: {counted(compared, 'comparison takes', 'comparisons take')} launches = {FEWEST}"
+        take = counted(compared, "comparison takes", "comparisons take")
+        return f"one launch gives no verdicts: {take} launches = {FEWEST}"
     return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
 
 

@@ -141,10 +141,7 @@ def doctor_command(options: _DoctorOptions) -> None:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """What was found, by check. Of a machine: backends, number of GPUs; of a cluster: its engine and the site file.
-
-    `alone`: no launcher started this process.
-    """
+    """Findings by check. Of a machine backends, GPUs, is it `alone` (no launcher); of a cluster engine and site."""
 
     findings: dict[str, Finding]
     backends: tuple[BackendHere, ...] = ()
@@ -272,8 +269,8 @@ def document(examined: DoctorReport) -> str:
 _COLUMNS = (
     ("image", "tag"), ("id", "id"), ("code", "code"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
     ("CUDA", "collbench.mpi.cuda"), ("mpi4py", "collbench.package.mpi4py"), ("torch", "collbench.package.torch"),
-    ("CuPy", "collbench.cupy"), ("NCCL", "collbench.nccl"), ("for CUDA", "collbench.cuda"), ("Python", "collbench.python"), ("native loop", "collbench.native"),
-    ("base", "collbench.base"),
+    ("CuPy", "collbench.cupy"), ("NCCL", "collbench.nccl"), ("for CUDA", "collbench.cuda"),
+    ("Python", "collbench.python"), ("native loop", "collbench.native"), ("base", "collbench.base"),
 )  # fmt: skip
 
 
@@ -329,7 +326,7 @@ def build_command(options: _BuildOptions) -> None:
 
 
 def _show_build(build: ImageBuild) -> None:
-    """The context and the command. A real build also asks the image what it holds, and labels it."""
+    """A real build also asks the image what it holds, and labels it."""
     from collbench.launch.engines.docker.images import command_of
     from collbench.launch.engines.docker.look import reference_of
 

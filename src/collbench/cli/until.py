@@ -82,7 +82,6 @@ class Decider:
         return wanted
 
     def _standing(self, block: int, most: int) -> list[PairStatus]:
-        """As it stands before a block, of at most so many."""
         before = (record for record in self._records if record.launch < block)
         cells = cells_of(before, self._manifest, self._cells)
         return self._standing_of(list(cells.values()), block, most)
@@ -96,7 +95,7 @@ class Decider:
         return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
     def finish(self) -> int | None:
-        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be.
+        """Say how it ended, unless that was said before, and what was measured of all that could be.
 
         Returns the number of launches with which it can be resumed, and would start some; None: there is none.
         """
@@ -181,10 +180,7 @@ class BegunRun(NamedTuple):
 
 
 def begun_run(plan: Plan, where: Path) -> BegunRun:
-    """The run in a folder, opened to be gone on with.
-
-    RequestError of one that was made with another plan or command, RunReadError or RunWriteError of one of no use.
-    """
+    """The run in a folder, opened to be gone on with; RequestError of one made with another plan or command."""
     manifest = read_manifest(where)
     if manifest.experiment is None:
         raise RequestError(f"--resume {where}: was not written by collbench launch.")
@@ -222,10 +218,7 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
 
 
 def plan_in(manifest: Manifest) -> Plan | None:
-    """The plan that a run has now, with defaults for keys that it does not have; None: this version cannot read it.
-
-    A run that was continued until decided has another end than the plan that it was begun with.
-    """
+    """The plan that a run has now, with the end that it was last given; None: this version cannot read it."""
     try:
         plan = _plain(manifest.plan)
     except msgspec.ValidationError:
@@ -242,10 +235,9 @@ def _plain(plan: Plan | dict[str, Any] | None) -> Plan:
 
 
 def changed_keys(before: Plan, now: Plan) -> dict[str, tuple[object, object]]:
-    """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`.
+    """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`; None: no such key.
 
-    Values are scalars and lists of them, or None where a table lacks the key. `sides` are the names of the sides; where
-    these differ, what the sides hold is left out.
+    `sides` are the names of the sides; where these differ, what the sides hold is left out.
     """
     old, new = ({**dict(_leaves(plan.document)), "sides": sorted(plan.sides)} for plan in (before, now))
     keys = {key: (old.get(key), new.get(key)) for key in (*old, *new) if old.get(key) != new.get(key)}
@@ -267,8 +259,8 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
 def continued(plan: Plan, where: Path, until: Until | None, launches: int | None) -> tuple[Plan, Plan]:
     """The plan with the end of the run in a folder, where flags do not ask for another (None: no such flag).
 
-    Returns this plan, and the one that the run has so far; another one only where the run gets more launches now.
-    RequestError where it cannot be continued to that end; where other keys differ, `begun_run` refuses it.
+    And the plan that the run has so far: another one only where the run gets more launches now. RequestError where it
+    cannot be continued to that end; where other keys differ, `begun_run` refuses it.
     """
     run = plan_in(read_manifest(where))
     if run is None:
@@ -308,8 +300,7 @@ def closed(
 ) -> frozenset[tuple[LaunchCell, int]]:
     """Launches of blocks that are over: what was left out of them before is not measured long after the rest.
 
-    Of a run that was given more launches: all before the last block with records, and this one too if the run `extends`
-    now. Blocks that were to be measured whole are completed.
+    Of a run that was given more launches all before the last block with records, and this one too if it `extends` now.
     """
     planned = (manifest.plan or {}).get("launches")
     if manifest.experiment is None or not records or expanded.plan.launches == planned:

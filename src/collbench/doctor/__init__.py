@@ -87,10 +87,7 @@ class ProgramOutput:
 
 
 def execute(argv: tuple[str, ...], limit: float = LIMIT) -> ProgramOutput:
-    """Run a program in a session of its own (else OSError).
-
-    After the limit (seconds) it is killed with all its children: TimeoutError.
-    """
+    """Run a program in a session of its own (else OSError); after the limit (s) it is killed with all its children."""
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as process:
@@ -107,10 +104,7 @@ def execute(argv: tuple[str, ...], limit: float = LIMIT) -> ProgramOutput:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a check may look at. `here` is the real one; tests make one of a directory.
-
-    `user` is the effective user id, `container` the container's name or None on a host.
-    """
+    """What a check may look at: `here`, or a folder in tests. `user`: effective id; `container`: None on a host."""
 
     root: Path
     environ: Mapping[str, str]
@@ -159,10 +153,7 @@ class Machine:
         return status_of(self.read(f"proc/{process}/status"))
 
     def allowed(self, process: str = "self") -> frozenset[int]:
-        """The cores that a process may use and that are online; OSError where the kernel does not say.
-
-        Its own list may name others.
-        """
+        """The online ones of those cores that the kernel allows a process (others may be listed), else OSError."""
         text = self.status(process).get("Cpus_allowed_list")
         if text is None:
             raise OSError(f"/proc/{process}/status does not say which cores may be used")
@@ -211,10 +202,7 @@ def checks() -> dict[str, Check]:
 
 
 def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Finding]]:
-    """Every check's name and finding, one after the other; RequestError of a check that is not there.
-
-    One that raises becomes a finding `unknown`.
-    """
+    """Every check by name with its finding; one that raises is `unknown`. RequestError of others in `without`."""
     every = checks()
     for name in without:
         if name not in every:

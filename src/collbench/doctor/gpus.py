@@ -64,7 +64,6 @@ def gpus(machine: Machine) -> Finding:
 
 
 def _without_gpus(machine: Machine, reason: str) -> Finding:
-    """Where NVML lists no GPU; `reason` is its own."""
     files = tuple(sorted(path.name for path in machine.path("dev").glob("nvidia*")))
     folders = machine.path("sys/bus/pci/devices").glob("*")
     ids = ((machine.read(f"{folder}/vendor"), machine.read(f"{folder}/class") or "") for folder in folders)
@@ -122,7 +121,6 @@ _CU_ERRORS = {
 
 
 def _cuda_refused(machine: Machine) -> Problem | None:
-    """Why CUDA does not start here; None where it does."""
     try:
         output = machine.execute((sys.executable, "-I", "-S", "-c", _CU_INIT))
         last = (output.text.strip().splitlines() or ["nothing"])[-1]
@@ -193,7 +191,6 @@ def _mig(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
 
 
 def _slowed(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
-    """A problem for each set of reasons, with the GPUs that are throttled by it."""
     number = {gpu.uuid: gpu.index for gpu in devices}
     slow: dict[str, list[int]] = defaultdict(list)
     for reading in nvml.readings(list(number)):
@@ -211,10 +208,7 @@ GpuPair = tuple[int, int]
 
 @check
 def peers(machine: Machine) -> Finding:
-    """How the GPUs of this machine are connected, and whether each can access the memory of the others.
-
-    GPUs split by MIG are left out: between their instances there is no peer access.
-    """
+    """How the GPUs are connected, with access to each other or not; MIG instances, which have none, are left out."""
     devices = tuple(gpu for gpu in nvml.gpus(machine.root)[0] if not gpu.mig)
     if len(devices) < 2:
         return finding("fewer than two GPUs")
@@ -283,10 +277,7 @@ _BUILT_FOR = re.compile(r"(?:cupy-cuda|nvidia-nccl-cu)(\d+)x?")
 
 @dataclass(frozen=True)
 class NcclInstallation:
-    """A libnccl: where it comes from (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
-
-    The version is None where the library cannot be loaded or does not say it.
-    """
+    """A libnccl by origin (`nvidia-nccl wheel`, `torch`, `dynamic linker`), file and version; None: it is not said."""
 
     origin: str
     path: str

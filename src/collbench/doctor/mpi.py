@@ -140,10 +140,7 @@ def cma(machine: Machine) -> Finding:
 
 
 def attempt_attach(machine: Machine) -> Attempts:
-    """Try it in a child. Of `plain` and `opted` (in with PR_SET_PTRACER_ANY): the errno of `readv` and `kcmp`.
-
-    OSError, TimeoutError or ValueError where the child does not answer.
-    """
+    """Of `plain` and `opted` (in with PR_SET_PTRACER_ANY) the errno of `readv` and `kcmp`, tried in a child."""
     output = machine.execute((sys.executable, "-I", "-S", str(Path(attach_probe.__file__))))
     if output.code != 0:
         raise OSError(f"the child that tries it ended with {output.code}: {output.text.strip()[-200:]}")

@@ -95,10 +95,7 @@ def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: froze
 
 @check
 def contention(machine: Machine) -> Finding:
-    """Whether other processes use the cores now.
-
-    By the pressure over the last ten seconds; only without it by the load average, which covers about a minute.
-    """
+    """Do others use the cores now? By the pressure of the last 10 s, else by the load average of about a minute."""
     number = len(machine.online)
     some = re.search(r"^some avg10=([\d.]+)", machine.read("proc/pressure/cpu") or "", re.MULTILINE)
     running = re.match(r"[\d.]+", machine.read("proc/loadavg") or "")
@@ -183,10 +180,7 @@ _CAUSES: dict[NoReading, tuple[str, str]] = {
 
 @check
 def yardsticks(machine: Machine) -> Finding:
-    """How far the cores move while nothing is measured: their distance, speed and copies.
-
-    A dozen readings over about a second and a half, on the cores that this process may use.
-    """
+    """How far the cores move while nothing is measured, in a dozen readings: their distance, speed and copies."""
     allowed, readings = machine.allowed(), []
     for _ in range(READINGS):
         readings.append(registry.take(allowed))
@@ -380,10 +374,7 @@ LIBRARIES = {
 
 @check
 def blas(machine: Machine) -> Finding:
-    """The kernels that OpenBLAS chose for this processor.
-
-    An OpenBLAS that does not know a processor takes it for an old one, and uses none of its vector instructions.
-    """
+    """The kernels that OpenBLAS chose: it takes a processor that it does not know for an old one without vectors."""
     libraries = [library for name, title in LIBRARIES.items() if (library := _open_blas(machine, name, title))]
     if not libraries:
         return finding("no OpenBLAS; linpack and dgemm need one: pip install scipy-openblas32")

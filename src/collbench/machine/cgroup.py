@@ -207,10 +207,7 @@ _IO_CLASSES = {1: "realtime", 2: "best-effort", 3: "idle"}
 
 
 def priority() -> str:
-    """Niceness, scheduling policy and I/O class of this process: `nice 0, other`, `nice 0, fifo 50, io idle`.
-
-    The I/O class is named where somebody set one that does not follow from the niceness (ioprio_set(2)).
-    """
+    """`nice 0, fifo 50, io idle`; the I/O class where it does not follow from the niceness (ioprio_set(2))."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     number, realtime = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
     policy = _SCHEDULERS.get(number & ~os.SCHED_RESET_ON_FORK, str(number))

@@ -37,10 +37,7 @@ CONTENDED_SHARE = 0.10
 
 
 def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables with one of these prefixes or a common one, without those that a backend set for itself.
-
-    All others stay out of the manifest: environments hold secrets.
-    """
+    """Variables with a prefix of these or of `_COMMON` that no backend set, for the manifest; no others: secrets."""
     set_by_backends = own_names(environ)
     return {
         name: printable(value)
@@ -120,10 +117,7 @@ class TopologyGpu:
 
 @dataclass(frozen=True)
 class Topology:
-    """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none.
-
-    `name` is what messages call it.
-    """
+    """Processors that this process may use, GPUs in order of bus or why there are none; `name` as in messages."""
 
     cores: tuple[Core, ...]
     gpus: tuple[TopologyGpu, ...] = ()
@@ -192,8 +186,7 @@ def container() -> str | None:
 class RankFacts:
     """Where one rank runs. Equal `clock_id` means one CLOCK_MONOTONIC; equal `kernel_id` means one machine.
 
-    `cores` are the processors that it may use. `siblings` are the hardware threads of each of their cores that has
-    several, whether it may use all of them or not.
+    It may use `cores`; `siblings` are all hardware threads of each of their cores that has several.
     """
 
     host: str
@@ -279,10 +272,7 @@ class CoreTimes:
 
 
 def core_times() -> CoreTimes | None:
-    """Of the cores that this process may use, without what this process used itself (/proc/stat, proc(5)).
-
-    None where the kernel does not say.
-    """
+    """Of the cores that this process may use, without its own use (/proc/stat, proc(5)); None: not said."""
     cores = own_cores()
     names = {f"cpu{core}" for core in cores}
     lines = [line.split() for line in (text_of("/proc/stat") or "").splitlines()]
@@ -297,9 +287,9 @@ def core_times() -> CoreTimes | None:
 
 @dataclass(frozen=True)
 class Waited:
-    """Seconds since boot that tasks of this machine waited for a CPU; by control group, CPU seconds of throttling.
+    """Seconds since boot that tasks waited for a CPU; by control group, CPU seconds of throttling. None: not said.
 
-    `used` is what the cores of this process were used for, without what it used itself. None: the kernel does not say.
+    `used` is what the cores of this process were used for, without what it used itself.
     """
 
     stalled: float | None = None

@@ -35,10 +35,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU. `bus_id` as NVML spells it, `memory` in bytes, `node` its memory node, `capability` like `9.0`.
-
-    None where NVML or the kernel does not say. `mig`: whether the GPU is split into instances now.
-    """
+    """`bus_id` as NVML spells it, `memory` in bytes, memory `node`, `capability` like `9.0`; `mig`: is it split now."""
 
     index: int
     uuid: str
