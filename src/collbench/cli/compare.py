@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
@@ -69,22 +68,6 @@ class _CompareOptions(flags.Options):
         return ", ".join(f"--{flag}" for name, flag in spelled.items() if getattr(self, name))
 
 
-class Pairing(NamedTuple):
-    """Pairs to compare, are launches paired, cells that only the base has, and as text what the runs lack."""
-
-    pairs: list[Pair]
-    in_blocks: bool
-    missing: int
-    flaws: tuple[str, ...]
-    shortages: tuple[str, ...]
-
-    @classmethod
-    def of(cls, pairs: list[Pair], in_blocks: bool, missing: int, *runs: Observed) -> Pairing:
-        flaws = tuple(flaw_text(flaw) for run in runs for flaw in run.flaws)
-        shortages = tuple(shortage_text(lack) for run in runs for lack in run.shortages)
-        return cls(pairs, in_blocks, missing, flaws, shortages)
-
-
 @flags.command("compare", _CompareOptions, epilog=flags.EXIT_1)
 def compare_command(options: _CompareOptions) -> int:
     """Compare two runs, or two sides of one: collbench compare RUN --by policy.
@@ -96,27 +79,28 @@ def compare_command(options: _CompareOptions) -> int:
         return _save(options, options.save_baseline)
     if options.against is not None:
         return _judge_paper(options, options.against)
-    if len(runs) == 1 and options.baseline is None:
-        pairing = _within_run(_given(read(runs[0]), options.given), options)
-    elif options.between:
+    alone = len(runs) == 1 and options.baseline is None
+    if options.between and not alone:
         raise RequestError("--between chooses sides of one run; here two are compared.")
-    else:
-        base, other = (_given(side, options.given) for side in _two_sides(options))
-        pairing = _between_runs(base, other, options)
-    with waiting_for(f"comparing {counted(len(pairing.pairs), 'cell')}"):
-        comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
-    doubts = (*pairing.shortages, *pairing.flaws)
+    sides = [read(runs[0])] if alone else _two_sides(options)
+    if options.given:
+        sides = [fixed_cells(side, parse_fixed(options.given, own_axes(side.cells))) for side in sides]
+    pairs, in_blocks, missing = _within_run(options, *sides) if alone else _between_runs(options, *sides)
+    with waiting_for(f"comparing {counted(len(pairs), 'cell')}"):
+        comparisons = compare(pairs, margin, in_blocks)
+    shortages = [shortage_text(lack) for side in sides for lack in side.shortages]
+    doubts = (*shortages, *(flaw_text(flaw) for side in sides for flaw in side.flaws))
     result = document(comparisons, margin, doubts) | {"answer": sentence(comparisons, margin)}
-    result["notes"] = [*pairing.shortages, *result["notes"]]
+    result["notes"] = [*shortages, *result["notes"]]
     if style in COMPLETE:
         shown = tables(comparisons, narrow=style == "latex")
     else:
         shown = [*verdict_tables(comparisons, margin, options.every), *(tables(comparisons) if options.every else ())]
     if shown:  # first of all, what is missing
-        shown = [replace(shown[0], notes=(*pairing.shortages, *shown[0].notes)), *shown[1:]]
+        shown = [replace(shown[0], notes=(*shortages, *shown[0].notes)), *shown[1:]]
     print_tables(shown, result, style)
     fail_on = options.fail_on
-    reasons = [] if fail_on is None else failures(comparisons, fail_on, pairing.missing, doubts)
+    reasons = [] if fail_on is None else failures(comparisons, fail_on, missing, doubts)
     return _checked(fail_on, reasons, f"; {counted(len(comparisons), 'cell')} compared")
 
 
@@ -126,8 +110,8 @@ def _checked(fail_on: str | None, reasons: Sequence[str], of: str = "") -> int:
     return 1 if reasons else 0
 
 
-def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
-    return fixed_cells(observed, parse_fixed(texts, own_axes(observed.cells))) if texts else observed
+#: Pairs to compare, whether their launches are paired, and how many cells only the base has.
+Paired = tuple[list[Pair], bool, int]
 
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
@@ -139,7 +123,7 @@ def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     return ignored
 
 
-def _within_run(observed: Observed, options: _CompareOptions) -> Pairing:
+def _within_run(options: _CompareOptions, observed: Observed) -> Paired:
     by, between = options.by, options.between
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
@@ -153,10 +137,10 @@ def _within_run(observed: Observed, options: _CompareOptions) -> Pairing:
     pairs = within(observed, factor, _known(names(options.ignored), observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")
-    return Pairing.of(pairs, observed.interleaved or options.in_blocks, alone, observed)
+    return pairs, observed.interleaved or options.in_blocks, alone
 
 
-def _two_sides(options: _CompareOptions) -> tuple[Observed, Observed]:
+def _two_sides(options: _CompareOptions) -> list[Observed]:
     runs, baseline = options.runs, options.baseline
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
@@ -169,12 +153,11 @@ def _two_sides(options: _CompareOptions) -> tuple[Observed, Observed]:
     if baseline:
         base, other = baselines.load(baseline), read(runs[0])
         refuse_own_baseline(base, other)
-        return base, other
-    base, other = read_each(runs)
-    return base, other
+        return [base, other]
+    return read_each(runs)
 
 
-def _between_runs(base: Observed, other: Observed, options: _CompareOptions) -> Pairing:
+def _between_runs(options: _CompareOptions, base: Observed, other: Observed) -> Paired:
     if options.in_blocks:
         refuse_not_alternated(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
@@ -183,7 +166,7 @@ def _between_runs(base: Observed, other: Observed, options: _CompareOptions) -> 
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"that only {base.name} has")
     _left_out(more, f"that only {other.name} has")
-    return Pairing.of(pairs, options.in_blocks, missing, base, other)
+    return pairs, options.in_blocks, missing
 
 
 def _left_out(number: int, why: str) -> None:
@@ -225,7 +208,7 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaw
     Besides the verdicts asked for, whatever was not measured as on the other side fails every check (`_UNMEASURED`),
     and so do `flaws`, such as samples files that do not agree with their records. What both sides skipped fails none.
     """
-    comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
+    comparisons = [comparison for comparison in comparisons if not _both_skipped(comparison)]
     verdicts = Counter[str](comparison.verdict for comparison in comparisons)
     reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]
     counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
@@ -238,8 +221,8 @@ def _sides(comparison: Comparison) -> tuple[Cell, Cell]:
     return comparison.pair.base, comparison.pair.other
 
 
-def _skipped(cell: Cell) -> bool:
-    return cell.skipped > 0 and not cell.medians and not cell.failed
+def _both_skipped(comparison: Comparison) -> bool:
+    return all(cell.skipped > 0 and not cell.medians and not cell.failed for cell in _sides(comparison))
 
 
 def _lacks_launches(comparison: Comparison) -> bool:

@@ -201,7 +201,11 @@ def perform(
     extends = before is not None and before is not plan
     if before is not None:
         begun = until.begun_run(before, folder)
-        if why := _nothing_left(expanded, begun, extends, purpose):
+        complete = len(finished(expanded, begun.writer.before)) == len(expanded.order)
+        why = "every launch of this plan is recorded, so nothing is started" if complete else ""
+        if extends and not complete:
+            why = until.nothing_to_decide(expanded, begun, purpose.standing)
+        if why:
             note(f"# {folder}: {why}")
             begun.writer.close()
             begun.writer.verify()
@@ -221,13 +225,6 @@ def perform(
         records = _launched(prepared, writer, manifest, extends, check, purpose)
     writer.verify()
     return records
-
-
-def _nothing_left(expanded: ExpandedPlan, begun: until.BegunRun, extends: bool, purpose: Purpose) -> str:
-    """Why no launch would be started; empty where one may be."""
-    if len(finished(expanded, begun.writer.before)) == len(expanded.order):
-        return "every launch of this plan is recorded, so nothing is started"
-    return until.nothing_to_decide(expanded, begun, purpose.standing) if extends else ""
 
 
 def _opened(prepared: PreparedCampaign, folder: Path, begun: until.BegunRun | None) -> tuple[RunWriter, Manifest]:

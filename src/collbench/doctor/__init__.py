@@ -25,7 +25,6 @@ from collbench.machine.launcher import Launcher, detect
 
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
-    from collbench.bindings.spec import Backend
 
 Severity = Literal["unknown", "warn", "fail"]
 CheckStatus = Literal["ok", "unknown", "warn", "fail"]
@@ -234,20 +233,17 @@ class BackendHere:
 def backends_here() -> tuple[BackendHere, ...]:
     """Every backend but those that simulate."""
     from collbench import backends
-
-    return tuple(_backend_here(backend) for backend in backends.every() if not backend.simulated)
-
-
-def _backend_here(backend: Backend) -> BackendHere:
-    from collbench.backends import missing
     from collbench.machine import nvml
 
-    on_gpu, libraries, reason = backend.device == "gpu", tuple[str, ...](), missing(backend.name)
-    if reason is None and on_gpu and not nvml.gpus()[0]:  # of several ranks others may have one
-        reason = "no NVIDIA GPU on this machine"
-    try:
-        if reason is None:
-            libraries = tuple(f"{library.name} {library.version}" for library in backend.libraries())
-    except Exception as error:  # some libraries are missed only when they are loaded
-        reason = f"{type(error).__name__}: {error}"
-    return BackendHere(backend.name, libraries, reason, on_gpu)
+    rows = []
+    for backend in (backend for backend in backends.every() if not backend.simulated):
+        on_gpu, libraries, reason = backend.device == "gpu", tuple[str, ...](), backends.missing(backend.name)
+        if reason is None and on_gpu and not nvml.gpus()[0]:  # of several ranks others may have one
+            reason = "no NVIDIA GPU on this machine"
+        try:
+            if reason is None:
+                libraries = tuple(f"{library.name} {library.version}" for library in backend.libraries())
+        except Exception as error:  # some libraries are missed only when they are loaded
+            reason = f"{type(error).__name__}: {error}"
+        rows.append(BackendHere(backend.name, libraries, reason, on_gpu))
+    return tuple(rows)

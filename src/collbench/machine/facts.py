@@ -296,20 +296,15 @@ class Waited:
     throttled: Mapping[str, float] = field(default_factory=dict)
     used: CoreTimes | None = None
 
-    def since(self, before: Waited) -> Waited:
-        """The increase since an earlier look."""
-        return _combined(self, before, -1)
-
-
-def _combined(one: Waited, two: Waited, sign: Literal[1, -1]) -> Waited:
-    """Unknown where one of the two is."""
-    stalled = None if one.stalled is None or two.stalled is None else one.stalled + sign * two.stalled
-    groups = one.throttled.keys() & two.throttled
-    throttled = {group: one.throttled[group] + sign * two.throttled[group] for group in groups}
-    if one.used is None or two.used is None:
-        return Waited(stalled, throttled)
-    times = (getattr(one.used, name) + sign * getattr(two.used, name) for name in ("user", "system", "steal"))
-    return Waited(stalled, throttled, CoreTimes(one.used.cores, *times))
+    def since(self, other: Waited, sign: Literal[1, -1] = -1) -> Waited:
+        """The increase since an earlier look, or the sum; unknown where one of the two is."""
+        stalled = None if self.stalled is None or other.stalled is None else self.stalled + sign * other.stalled
+        groups = self.throttled.keys() & other.throttled
+        throttled = {group: self.throttled[group] + sign * other.throttled[group] for group in groups}
+        if self.used is None or other.used is None:
+            return Waited(stalled, throttled)
+        times = (getattr(self.used, name) + sign * getattr(other.used, name) for name in ("user", "system", "steal"))
+        return Waited(stalled, throttled, CoreTimes(self.used.cores, *times))
 
 
 def waited_now() -> Waited:
@@ -325,7 +320,7 @@ class Stretch:
 
     def and_then(self, other: Stretch) -> Stretch:
         """Both together."""
-        return Stretch(self.seconds + other.seconds, _combined(self.added, other.added, 1))
+        return Stretch(self.seconds + other.seconds, self.added.since(other.added, sign=1))
 
 
 class ContentionMeter:

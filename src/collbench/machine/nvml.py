@@ -94,7 +94,7 @@ def peer_access(first: str, second: str) -> bool | None:
     statuses = [_ask("nvmlDeviceGetP2PStatus", *handles, access) for access in (_P2P_READ, _P2P_WRITE)]
     if any(status not in (None, _P2P_OK, _P2P_UNKNOWN) for status in statuses):
         return False
-    return True if statuses == [_P2P_OK, _P2P_OK] else None
+    return statuses == [_P2P_OK, _P2P_OK] or None
 
 
 def spelled(uuid: str) -> str:
@@ -147,9 +147,8 @@ def _handle(uuid: str) -> Any | None:
 
 def _facts(library: Any, root: Path, index: int, handle: Any) -> GpuFacts:
     bus, uuid = library.nvmlDeviceGetPciInfo(handle).busId, library.nvmlDeviceGetUUID(handle)
-    memory = _ask("nvmlDeviceGetMemoryInfo", handle)
+    memory, mode = _ask("nvmlDeviceGetMemoryInfo", handle), _ask("nvmlDeviceGetMigMode", handle)
     capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
-    mode = _ask("nvmlDeviceGetMigMode", handle)
     return GpuFacts(
         index, uuid, library.nvmlDeviceGetName(handle), bus,
         memory=None if memory is None else memory.total,
