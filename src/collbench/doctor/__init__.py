@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from collbench.errors import RequestError, suggestion
 from collbench.machine.cgroup import status_of, text_of
@@ -182,13 +182,14 @@ def here() -> Machine:
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 Check = Callable[[Machine], Finding]
+Function = TypeVar("Function", bound=Check)
 
 #: Every check that has been imported, by the name of its function.
 CHECKS: dict[str, Check] = {}
 
 
-def check(function: Check) -> Check:
-    """A check of the machine; its name is that of the function."""
+def check(function: Function) -> Function:
+    """A check of the machine; its name is that of the function. What it measures may be given to it instead."""
     CHECKS[function.__name__] = function
     return function
 

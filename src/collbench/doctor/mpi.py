@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -280,15 +280,10 @@ FOLDER, MEMORY = "/var/tmp", "/dev/shm"  # noqa: S108 - nothing is made there
 
 
 @check
-def storage(machine: Machine) -> Finding:
-    """On which devices the files of programs are, on the host and in containers."""
-    return judge_storage(machine, Path.cwd())
-
-
-def judge_storage(machine: Machine, current: Path) -> Finding:
-    """`current` is the folder in which a program works without a launch."""
+def storage(machine: Machine, current: Callable[[], Path] = Path.cwd) -> Finding:
+    """On which devices the files of programs are: on the host (without a launch in this folder), in containers."""
     engines = [name for name in ENGINES if machine.path(name.lstrip("/")).is_dir()]
-    names = dict.fromkeys((str(current), FOLDER, *engines, MEMORY))
+    names = dict.fromkeys((str(current()), FOLDER, *engines, MEMORY))
     mounts = {name: under(Path(name), machine.root) for name in names}
     problems, host = [], mounts[FOLDER]
     for name in engines:

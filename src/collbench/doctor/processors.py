@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collbench import yardsticks as registry
@@ -224,12 +224,6 @@ SLOW_READ = 500.0
 _BATCHES, _READS = 20, 100
 
 
-@check
-def clocks(machine: Machine) -> Finding:
-    """One CLOCK_MONOTONIC for all ranks, read without a system call."""
-    return judge_clocks(machine, read_cost())
-
-
 def read_cost() -> float:
     """Nanoseconds that one read of the clock takes: the least of several batches."""
     read = time.monotonic_ns
@@ -242,29 +236,30 @@ def read_cost() -> float:
     return min(costs)
 
 
-def judge_clocks(machine: Machine, cost: float) -> Finding:
-    """Time namespace and clock source; `cost` of one read in ns."""
+@check
+def clocks(machine: Machine, cost: Callable[[], float] = read_cost) -> Finding:
+    """One CLOCK_MONOTONIC for all ranks, read without a system call: time namespace, clock source, cost of a read."""
     source = machine.read(f"{_SOURCE}/current_clocksource")
     lines = (line.split() for line in (machine.read("proc/self/timens_offsets") or "").splitlines())
     shifted = ", ".join(f"{name} {sec} s {ns} ns" for name, sec, ns in lines if (sec, ns) != ("0", "0"))
-    problems = []
+    problems, read = [], cost()
     if shifted:
         cause = f"this process runs in a time namespace with offsets ({shifted})"
         effect = ("where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks "
                   "half as long")  # fmt: skip
         fix = "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration"
         problems.append(Problem("warn", cause, effect, fix))
-    if source in _SLOW_SOURCES or cost >= SLOW_READ:
+    if source in _SLOW_SOURCES or read >= SLOW_READ:
         fix = "boot with tsc=reliable clocksource=tsc, or take a virtual machine type that offers an invariant TSC"
         if "tsc" in (machine.read(f"{_SOURCE}/available_clocksource") or "").split() and source != "tsc":
             fix = f"echo tsc | sudo tee /{_SOURCE}/current_clocksource; to keep it, boot with clocksource=tsc"
-        cause = (f"the clock ({source or 'of an unknown source'}) takes {cost:.0f} ns to read: through the kernel, not "
+        cause = (f"the clock ({source or 'of an unknown source'}) takes {read:.0f} ns to read: through the kernel, not "
                  "from user space")  # fmt: skip
         effect = ("ranks that wait for a common start read it and are late; every sample holds a read, which slows "
                   "small ones")  # fmt: skip
         problems.append(Problem("warn", cause, effect, fix))
     namespace = f"shifted by a time namespace: {shifted}" if shifted else "no shift by a time namespace"
-    return finding(f"{source or 'unknown source'}, {cost:.0f} ns per read; {namespace}", *problems)
+    return finding(f"{source or 'unknown source'}, {read:.0f} ns per read; {namespace}", *problems)
 
 
 @check
@@ -302,13 +297,9 @@ LITTLE_MEMORY = 1 << 30
 
 
 @check
-def memory(machine: Machine) -> Finding:
-    """How much buffers can take before the kernel swaps or kills."""
-    return judge_memory(machine, available_bytes())
-
-
-def judge_memory(machine: Machine, available: int | None) -> Finding:
-    """`available` bytes, as the check before the first case sees them; None: the kernel does not say."""
+def memory(machine: Machine, available_to_buffers: Callable[[], int | None] = available_bytes) -> Finding:
+    """How much buffers can take before the kernel swaps or kills, as the check before the first case sees it."""
+    available = available_to_buffers()
     if available is None:
         effect = "a case that does not fit is not refused before it is allocated: the kernel may kill a rank"
         fix = "free -h; choose -e so that ranks x buffers stay below what is available"
@@ -333,13 +324,9 @@ ARRAYS = 3
 
 
 @check
-def cache(machine: Machine) -> Finding:
+def cache(machine: Machine, available_to_arrays: Callable[[], int | None] = available_bytes) -> Finding:
     """From which size on arrays are in memory and in no cache, and whether there is room for them."""
-    return judge_cache(machine, available_bytes())
-
-
-def judge_cache(machine: Machine, available: int | None) -> Finding:
-    """`available` bytes of memory; None: the kernel does not say."""
+    available = available_to_arrays()
     effect = "memory benchmarks (stream) with smaller arrays show the bandwidth of the cache"
     last_level = last_level_cache(machine.root)
     if last_level is None:
