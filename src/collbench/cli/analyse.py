@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -148,13 +148,11 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
     if manifest.experiment is not None and style == "table":
         slowest: list[tuple[str, float, str]] = []
 
-        def passing() -> Iterator[Record]:
-            for record in records:
-                if host := slowest_of(record):
-                    slowest.append(host)
-                yield record
+        def noted(record: Record) -> Record:
+            slowest.extend(filter(None, (slowest_of(record),)))
+            return record
 
-        cells = cells_of(passing(), manifest)
+        cells = cells_of(map(noted, records), manifest)
         hosts = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
         sys.stdout.write(in_lines(terminal(launch_tables(cells)) + hosts))
         lacking = shortage(directory, manifest, cells.values())
@@ -172,7 +170,6 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
 
 
 class _AdviseOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
     given: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
@@ -180,7 +177,6 @@ class _AdviseOptions(flags.Options):
     in_blocks: bool = flags.IN_BLOCKS
     why: bool = flags.switch("--why", "Also the evidence: what every choice costs at every size.")
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("advise", _AdviseOptions)
@@ -214,20 +210,17 @@ def advise_command(options: _AdviseOptions) -> None:
 
 # model ---------------------------------------------------------------------------------------------------------------
 
-#: The most ranks in a prediction.
-MOST_RANKS = 1 << 24
+MOST_RANKS = 1 << 24  #: The most ranks in a prediction.
 
 _POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
 
 
 class _ModelOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
     points: tuple[str, ...] = flags.several("--predict", "Predict a point, such as ranks=64,bytes=1G.", "POINT")
     collectives: tuple[str, ...] = flags.several("--collective", "Only this collective.", "NAME")
     every: bool = flags.switch("--all", "Every table, with all that must be known of them.")
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("model", _ModelOptions)
@@ -277,9 +270,9 @@ def _modelled(
     if not any(isinstance(fit, Model) for fit in fits):
         reasons = listed(why_unfit(fit) for fit in fits if isinstance(fit, Unfit))
         raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
-    found = [answer for question in questions for answer in answers(observed, fits, question)]
-    predictions = tuple(answer for answer in found if isinstance(answer, Prediction))
-    refusals = tuple(answer for answer in found if isinstance(answer, Refusal))
+    answered = [answer for question in questions for answer in answers(observed, fits, question)]
+    predictions = tuple(answer for answer in answered if isinstance(answer, Prediction))
+    refusals = tuple(answer for answer in answered if isinstance(answer, Refusal))
     if questions and not predictions:
         missing = " --predict needs bytes=SIZE for collectives that move data."
         raise RequestError(f"{observed.name}: nothing can be predicted.{listed(map(reason, refusals)) or missing}")
@@ -300,22 +293,19 @@ def parse_point(text: str) -> PredictionQuestion:
 
 # report --------------------------------------------------------------------------------------------------------------
 
-#: What a single figure is written as.
-FIGURES = (".svg", ".pdf")
+FIGURES = (".svg", ".pdf")  #: What a single figure is written as.
 
 #: What tables are written as, by the suffix of the file's name.
 _TABLES: dict[str, Callable[[list[Table]], str]] = {".md": markdown, ".csv": csv_text, ".tex": latex, ".txt": terminal}
 
 
 class _ReportOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
-    output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")
-    against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")
-    figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")
+    output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")  # fmt: skip
+    against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")  # fmt: skip
+    figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")  # fmt: skip
     given: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
-    # fmt: on
 
 
 @flags.command("report", _ReportOptions)
@@ -364,8 +354,7 @@ def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
     figures: list[Figure] = []
     for run in chapters:
         figures += run.picture
-        for section in run.sections:
-            figures += (*section.figures, *section.folded)
+        figures += (figure for section in run.sections for figure in (*section.figures, *section.folded))
     if name.isdecimal() and 0 < int(name) <= len(figures):
         return figures[int(name) - 1]
     chosen = [figure for figure in figures if name.lower() in figure.title.lower()]
@@ -378,14 +367,11 @@ def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
 
 
 def _tables(chapters: Iterable[Chapter]) -> list[Table]:
-    listed = []
+    listed: list[Table] = []
     for run in chapters:
-        lines = (("answer", line) for line in run.answer)
-        warnings = (("what could mislead", line) for line in run.misleading)
-        listed.append(Table(run.question, ("what", "line"), (*lines, *warnings)))
-        for section in run.sections:
-            listed += [*section.tables, *section.folded_tables]
-        listed += run.environment
+        lines = (*(("answer", line) for line in run.answer), *(("what could mislead", line) for line in run.misleading))
+        of_sections = (table for section in run.sections for table in (*section.tables, *section.folded_tables))
+        listed += (Table(run.question, ("what", "line"), lines), *of_sections, *run.environment)
     return listed
 
 

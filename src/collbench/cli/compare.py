@@ -44,21 +44,19 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
 
 
 class _CompareOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
-    by: str | None = flags.option("--by", f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.", "FACTOR")
+    by: str | None = flags.option("--by", f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.", "FACTOR")  # fmt: skip
     between: str | None = flags.option("--between", "Only these two sides of --by: B compared with A.", "A,B")
     given: tuple[str, ...] = flags.GIVEN
     ignored: tuple[str, ...] = flags.several("--ignore", "Compare although this differs too.", "FACTOR")
     margin: float = flags.MARGIN
-    fail_on: str | None = flags.option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))
+    fail_on: str | None = flags.option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))  # fmt: skip
     baseline: Path | None = flags.option("--baseline", "Compare the run with this baseline.", "FILE", type=flags.PATH)
-    save_baseline: Path | None = flags.option("--save-baseline", "Write the run as a baseline and compare nothing.", "FILE", type=flags.PATH)
-    against: str | None = flags.option("--against", "Judge the conclusions of this paper by all RUNS together.", type=click.Choice(papers()))
+    save_baseline: Path | None = flags.option("--save-baseline", "Write the run as a baseline and compare nothing.", "FILE", type=flags.PATH)  # fmt: skip
+    against: str | None = flags.option("--against", "Judge the conclusions of this paper by all RUNS together.", type=click.Choice(papers()))  # fmt: skip
     in_blocks: bool = flags.IN_BLOCKS
     every: bool = flags.switch("--all", flags.ALL_CELLS + "differ.")
     style: str = STYLE
-    # fmt: on
 
     @property
     def unused(self) -> str:
@@ -268,8 +266,7 @@ FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
     ),
 }
 
-#: And of the latest run.
-OUTSIDE = "outside"
+OUTSIDE = "outside"  #: And of the latest run.
 
 
 def kinds(value: str) -> tuple[str, ...]:
@@ -281,16 +278,14 @@ def kinds(value: str) -> tuple[str, ...]:
 
 
 class _HistoryOptions(flags.Options):
-    # fmt: off
     folder: Path = flags.RUN
     given: tuple[str, ...] = flags.GIVEN
     margin: float = flags.margin("2%", "Smaller changes are not reported.")
-    since: str | None = flags.option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")
-    fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=flags.Converted("KIND[,...]", kinds))
+    since: str | None = flags.option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")  # fmt: skip
+    fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=flags.Converted("KIND[,...]", kinds))  # fmt: skip
     output: Path | None = flags.option("-o --output", "Write a page with plots: FILE.html.", "FILE", type=flags.PATH)
     every: bool = flags.switch("--all", flags.ALL_CELLS + "changed.")
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("history", _HistoryOptions, epilog=flags.EXIT_1)

@@ -78,24 +78,22 @@ _RANKS, _OF_A_SIDE = click.IntRange(1, 256), "Can be repeated.  [default: the pl
 
 
 class _GateOptions(Launching):
-    # fmt: off
     plan: str = flags.PLAN
-    base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)
-    other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)
-    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MARGINS, default="5%")
+    base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)  # fmt: skip
+    other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)  # fmt: skip
+    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MARGINS, default="5%")  # fmt: skip
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
     seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
-    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)
-    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))
-    out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)
-    resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)
+    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)  # fmt: skip
+    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))  # fmt: skip
+    out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)  # fmt: skip
+    resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)  # fmt: skip
     every: bool = flags.switch("--all", "Every cell in the table.")
     style: str = STYLE
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
     docker_host: str | None = flags.DOCKER_HOST
-    # fmt: on
 
 
 #: Flags that do not say how a gate is measured, but how it is judged and shown.
@@ -378,8 +376,7 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
 _HEADER, _CLASS, _MACHINE = 20, slice(4, 6), slice(18, 20)
 _MAGIC, _SHARED = b"\x7fELF", 3
 
-#: Longer than it takes (s) to find the libraries of a file on a busy machine.
-_LIMIT = 20.0
+_LIMIT = 20.0  #: Longer than it takes (s) to find the libraries of a file on a busy machine.
 
 _NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 
@@ -423,16 +420,14 @@ def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[
 
 
 class _SelftestOptions(flags.Options):
-    # fmt: off
-    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)
+    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)  # fmt: skip
     launches: int = flags.option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
-    plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)
+    plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)  # fmt: skip
     seed: int = flags.option("--seed", "Of the order within blocks.", type=int, default=1)
     margin: float = flags.MARGIN
     out: Path | None = flags.option("--out", "Keep the run there.", "DIR", type=flags.PATH)
-    timeout: float = flags.option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)
+    timeout: float = flags.option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)  # fmt: skip
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("selftest", _SelftestOptions)

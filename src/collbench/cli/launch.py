@@ -45,15 +45,13 @@ from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable
 from collbench.units import counted
 
-#: More pairs of cells than these are not compared while somebody waits.
-MOST_COMPARED = 2000
+MOST_COMPARED = 2000  #: More pairs of cells than these are not compared while somebody waits.
 
 
 class _LaunchOptions(Launching):
-    # fmt: off
     plan: str | None = flags.OPTIONAL_PLAN
     out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
-    resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)
+    resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
     dry_run: bool = flags.switch("--dry-run", "Print every container as a command of its engine; start no rank.")
@@ -61,7 +59,6 @@ class _LaunchOptions(Launching):
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
     docker_host: str | None = flags.DOCKER_HOST
-    # fmt: on
 
 
 @flags.command("launch", _LaunchOptions)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -39,8 +40,7 @@ from collbench.schema.world import Place, read_places
 from collbench.units import counted, parse_size
 from collbench.workloads.program import Program
 
-#: A rescue waits this long for a record that is being written (s).
-LONGEST_WAIT = 0.2
+LONGEST_WAIT = 0.2  #: A rescue waits this long for a record that is being written (s).
 
 # Flags. Letters are those of nccl-tests. -----------------------------------------------------------------------------
 
@@ -180,8 +180,6 @@ def plan_of(name: str, options: CollectiveOptions) -> Plan:
 _NO_KEYS = frozenset(("minbytes", "maxbytes", "stepfactor", "stepbytes", "blocking", "device", "style", "out",
                       "output_file", "ranks", "fault"))  # fmt: skip
 
-_OTHER_DEVICE = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}
-
 
 def _backend_on(device: str | None, backend: str | None) -> str | None:
     """The backend that was asked for, or the usual one on that device; RequestError where its data is elsewhere."""
@@ -191,7 +189,7 @@ def _backend_on(device: str | None, backend: str | None) -> str | None:
         return default_backend(device)
     if backends.get(backend).device != device:
         usable = ", ".join(other.name for other in backends.every() if other.device == device)
-        on = _OTHER_DEVICE[device]
+        on = "GPU (gpu)" if device == "cpu" else "host (cpu)"
         raise RequestError(f"--device {device}: {backend} has its data on the {on}. There are: {usable}.")
     return backend
 
@@ -331,8 +329,7 @@ class TerminalSink:
         self._bar: Any = None
         self._listening = True
         self._lock = threading.RLock()
-        self.measured = self.failed = self.skipped = 0
-        self.reasons: dict[str, None] = {}
+        self._counts, self._reasons = Counter[str](), dict[str, None]()
 
     def begin(self, manifest: Manifest, cases: int) -> None:
         """Create the run, print the heading."""
@@ -365,11 +362,9 @@ class TerminalSink:
         with self._alone():
             if self._writer is not None:
                 record = self._writer.append(record, samples)
-            self.measured += record.status == "ok"
-            self.failed += record.status == "failed"
-            self.skipped += record.status == "skipped"
+            self._counts[record.status] += 1
             if record.reason is not None:
-                self.reasons[record.reason] = None
+                self._reasons[record.reason] = None
             if self._document is not None:
                 self._document.add(record)
             self._print(self._style.add(record))
@@ -447,20 +442,15 @@ class TerminalSink:
 
     def verdict(self) -> int:
         """Exit code for what was measured; RequestError where every case was skipped."""
-        if self.failed:
-            return 1
-        if self.measured == 0 and self.skipped:
-            raise RequestError(f"nothing was measured: {'; '.join(self.reasons)}.")
-        return 0
+        if self._counts.keys() == {"skipped"}:
+            raise RequestError(f"nothing was measured: {'; '.join(self._reasons)}.")
+        return 1 if self._counts["failed"] else 0
 
 
 def carry_out(
-    plan: Plan,
-    output: OutputOptions,
-    notices: Iterable[str] = (),
-    plan_file: Path | None = None,
-    places: tuple[Place, ...] | None = None,
-) -> None:
+    plan: Plan, output: OutputOptions, notices: Iterable[str] = (),
+    plan_file: Path | None = None, places: tuple[Place, ...] | None = None,
+) -> None:  # fmt: skip
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
     `notices` are printed first, unless the plan is refused; errors name the `plan_file`; `places` are those planned.
@@ -469,9 +459,8 @@ def carry_out(
     out, output_file = output.out, output.output_file
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
-    world = WorldSettings(
-        plan["thread_level"], plan.timeout_seconds, output.ranks, output.fault, places=places, turns=output.turns
-    )
+    world = WorldSettings(plan["thread_level"], plan.timeout_seconds, output.ranks, output.fault, places=places,
+                          turns=output.turns)  # fmt: skip
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, world, tuple(sys.argv))
     speaks = launcher.detect().rank == 0

@@ -66,22 +66,15 @@ MEETING = 2.6
 #: What an operation is taken to move in a second for each byte of its size, to tell how long a slice of it lasts.
 BYTES_PER_SECOND = 1e9
 
-#: So many loads of oversubscribed cores are named.
-_LOADS = 3
-
-#: Numbers of launches in the table beside that of the plan.
-_NUMBERS = (7, 15, 25, 50, 100)
-
-#: Every benchmark is there, as far as anybody looked.
-NOTHING_MISSING: Missing = {}
+_LOADS = 3  #: So many loads of oversubscribed cores are named.
+_NUMBERS = (7, 15, 25, 50, 100)  #: Numbers of launches in the table beside that of the plan.
+NOTHING_MISSING: Missing = {}  #: Every benchmark is there, as far as anybody looked.
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
-# fmt: off
 #: Flags of every command that launches.
-UNTIL = option("--until", "End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]", type=click.Choice(get_args(Until)))
-LAUNCHES = option("--launches", "Launches of each cell; until decided the most.  [default: the plan's]", type=click.IntRange(1, MOST_LAUNCHES))
-# fmt: on
+UNTIL = option("--until", "End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]", type=click.Choice(get_args(Until)))  # fmt: skip
+LAUNCHES = option("--launches", "Launches of each cell; until decided the most.  [default: the plan's]", type=click.IntRange(1, MOST_LAUNCHES))  # fmt: skip
 
 
 class Launching(Options):

@@ -84,15 +84,11 @@ def _list_usable(title: str, registry: ModuleType, more: Callable[[Any], str]) -
 
 # doctor --------------------------------------------------------------------------------------------------------------
 
-#: Engines whose cluster is examined.
-_CLUSTERS = ("slurm", "k8s")
-
-#: Problems of the first screen, which then has some 25 lines.
-MOST_ROWS = 7
+_CLUSTERS = ("slurm", "k8s")  #: Engines whose cluster is examined.
+MOST_ROWS = 7  #: Problems of the first screen, which then has some 25 lines.
 
 
 class _DoctorOptions(Options):
-    # fmt: off
     as_json: bool = switch("--json", "Print everything as a JSON document.")
     every: bool = switch("--all", "Every check, what problems spoil, and why backends are missing.")
     image: str | None = option("--image", "Examine a container of this image instead.", "NAME")
@@ -102,7 +98,6 @@ class _DoctorOptions(Options):
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
     docker_host: str | None = DOCKER_HOST
-    # fmt: on
 
 
 @command("doctor", _DoctorOptions)
@@ -275,19 +270,17 @@ _COLUMNS = (
 
 
 class _BuildOptions(Options):
-    # fmt: off
     names: tuple[str, ...] = argument(nargs=-1, metavar="NAME...")
     base: str | None = option("--base", "Base image, instead of the Dockerfile's.", "IMAGE")
     no_cache: bool = switch("--no-cache", "Build every step again.")
     ca_bundle: Path | None = option("--ca-bundle", "Certificates to trust while building.", "FILE", type=flags.PATH)
     wheelhouse: Path | None = option("--wheelhouse", "Wheels to use before the package index.", "DIR", type=flags.PATH)
     no_index: bool = switch("--no-index", "With --wheelhouse: no package index at all.")
-    cuda: str | None = option("--cuda", "With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]", type=click.Choice(("12", "13")))
+    cuda: str | None = option("--cuda", "With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]", type=click.Choice(("12", "13")))  # fmt: skip
     arguments: tuple[str, ...] = flags.several("--build-arg", "Another argument of the Dockerfile.", "NAME=VALUE")
-    layer: str | None = option("--with", "Build NAME-LAYER on the image NAME that is there; sshd: for MPIJobs of Kubernetes.", "LAYER")
+    layer: str | None = option("--with", "Build NAME-LAYER on the image NAME that is there; sshd: for MPIJobs of Kubernetes.", "LAYER")  # fmt: skip
     dry_run: bool = switch("--dry-run", "Print the builder's input, and build nothing.")
     docker_host: str | None = DOCKER_HOST
-    # fmt: on
 
 
 @command("build", _BuildOptions)

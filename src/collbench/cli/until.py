@@ -37,11 +37,8 @@ from collbench.schema.store import RecordStream, RunWriter
 from collbench.units import counted, format_long, format_size
 from collbench.workloads.program import ProgramCase
 
-#: Where something runs is no part of the experiment.
-_ADDRESSES = {"docker_host": "", "site": ""}
-
-#: Most keys of a plan whose values are told, and most open comparisons.
-_TOLD, _NAMED = 3, 3
+_ADDRESSES = {"docker_host": "", "site": ""}  #: Where something runs is no part of the experiment.
+_TOLD, _NAMED = 3, 3  #: Most keys of a plan whose values are told, and most open comparisons.
 
 #: What of an image or environment makes it another build, as the manifest calls it.
 _SOFTWARE = ("id", "libraries", "sources", "files")

@@ -65,8 +65,7 @@ def finding(observed: str, *problems: Problem | None) -> Finding:
 
 # The machine ----------------------------------------------------------------------------------------------------------
 
-#: Seconds that a program may take to answer a check.
-LIMIT = 10.0
+LIMIT = 10.0  #: Seconds that a program may take to answer a check.
 
 #: Variables in which launchers say how many ranks they started on this machine.
 _LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")
@@ -184,8 +183,7 @@ def here() -> Machine:
 Check = Callable[[Machine], Finding]
 Function = TypeVar("Function", bound=Check)
 
-#: Every check that has been imported, by the name of its function.
-CHECKS: dict[str, Check] = {}
+CHECKS: dict[str, Check] = {}  #: Every check that has been imported, by the name of its function.
 
 
 def check(function: Function) -> Function:

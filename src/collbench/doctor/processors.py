@@ -164,8 +164,7 @@ def judge_compiler(machine: Machine, loop: str | None, headers: Path) -> Finding
     return finding("native loop not built", Problem("warn", cause, effect, fix))
 
 
-#: Readings, and the time from one to the next (s).
-READINGS, APART = 12, 0.1
+READINGS, APART = 12, 0.1  #: Readings, and the time from one to the next (s).
 
 _TWO_CORES = "taskset -cp 0-1 $$, in the shell that starts collbench"
 _CAUSES: dict[NoReading, tuple[str, str]] = {
@@ -218,8 +217,7 @@ _SOURCE = "sys/devices/system/clocksource/clocksource0"
 #: Clock sources that are read through a device or that tick: never within a fraction of a microsecond.
 _SLOW_SOURCES = {"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"}
 
-#: A read that takes longer (ns) went through the kernel; Python's own share is some 50 ns.
-SLOW_READ = 500.0
+SLOW_READ = 500.0  #: A read that takes longer (ns) went through the kernel; Python's own share is some 50 ns.
 
 _BATCHES, _READS = 20, 100
 
@@ -292,8 +290,7 @@ def speculation(machine: Machine) -> Finding:
     return finding(seen, Problem("warn", cause, f"{effect}this process and what it starts", fix))
 
 
-#: Less than this is too little for the default sweep beside the libraries of a few ranks.
-LITTLE_MEMORY = 1 << 30
+LITTLE_MEMORY = 1 << 30  #: Less than this is too little for the default sweep beside the libraries of a few ranks.
 
 
 @check
@@ -319,8 +316,7 @@ def memory(machine: Machine, available_to_buffers: Callable[[], int | None] = av
     return finding(seen, Problem("warn", cause, effect, f"{fix}, or measure with a smaller -e"))
 
 
-#: The arrays of STREAM.
-ARRAYS = 3
+ARRAYS = 3  #: The arrays of STREAM.
 
 
 @check

@@ -22,8 +22,7 @@ from collbench.schema.record import Confinement
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
 _MOUNT = "sys/fs/cgroup"
-#: Version 1 writes `no limit` as a number near 2**63.
-_UNLIMITED = 1 << 60
+_UNLIMITED = 1 << 60  #: Version 1 writes `no limit` as a number near 2**63.
 
 
 def text_of(path: Path | str) -> str | None:
@@ -97,8 +96,7 @@ def memory_left(root: Path = Path("/")) -> int | None:
     return min((max(limit - used, 0) for limit, used in _memory(root)), default=None)
 
 
-#: How /proc/self/mountinfo writes blanks and backslashes (proc(5)).
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ESCAPE = re.compile(r"\\([0-7]{3})")  #: How /proc/self/mountinfo writes blanks and backslashes (proc(5)).
 
 
 @dataclass(frozen=True)
@@ -147,8 +145,7 @@ def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
     return tuple(known)
 
 
-#: Of a large world so many ranks of a confinement are named.
-FIRST_RANKS = 5
+FIRST_RANKS = 5  #: Of a large world so many ranks of a confinement are named.
 
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "user", "uts")
 
@@ -198,8 +195,7 @@ def confinement() -> Confinement:
     )
 
 
-#: Number of the system call ioprio_get, by machine.
-_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}
+_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}  #: Number of the system call ioprio_get, by machine.
 
 _SCHEDULERS = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr", os.SCHED_BATCH: "batch",
                os.SCHED_IDLE: "idle", 6: "deadline"}  # fmt: skip

@@ -32,8 +32,7 @@ _SECRET_NAME = re.compile(
 )
 _SECRET_VALUE = re.compile(r"://\S*@")
 
-#: Share of the time in which tasks waited for a CPU from which on we speak of contention.
-CONTENDED_SHARE = 0.10
+CONTENDED_SHARE = 0.10  #: Share of the time in which tasks waited for a CPU from which on we speak of contention.
 
 
 def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

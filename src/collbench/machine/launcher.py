@@ -116,8 +116,7 @@ def started_ranks(backend: str, requested: int | None, how: str) -> int:
 #: shell).
 _MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
 
-#: Ctrl-C, kill, and these.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)  #: Ctrl-C, kill, and these.
 
 #: Names of the variables that a backend set, as opposed to the user, separated by commas.
 OWN = "COLLBENCH_OWN_VARIABLES"

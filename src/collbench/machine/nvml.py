@@ -29,8 +29,7 @@ _SLOWDOWNS = {
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake",
 }  # fmt: skip
 
-#: What `peers` says of a connection that NVML does not know.
-UNKNOWN = "unknown"
+UNKNOWN = "unknown"  #: What `peers` says of a connection that NVML does not know.
 
 
 @dataclass(frozen=True)
