@@ -48,14 +48,9 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 #: What neither measures, nor starts a program, nor locks a file works on any system.
 ANYWHERE = frozenset({"plan", "list", "completion", "show", "compare", "advise", "model", "report", "history"})
-
 LONGEST_WORD = 500  #: Longer words in messages, such as an address, are cut.
-
-#: A launcher ends all ranks as soon as one exits with an error: ranks that print nothing wait so long (s) for rank 0.
-DEFERENCE = 1.0
-
+DEFERENCE = 1.0  #: A launcher ends all ranks with the first that fails: silent ones wait so long (s) for rank 0.
 ALONE = 3.0  #: If rank 0 still lives so long (s) after another rank's error, that rank was the only one to meet it.
-
 _EPILOG = """\
 Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
 Exit codes: 0 all good; 1 a result was wrong or a case failed; 2 the request was wrong; \

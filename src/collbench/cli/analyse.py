@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from collbench.report.page.drawing import Figure
     from collbench.report.page.render import Chapter
 
-#: Styles for programs and for papers have every table, those for people begin with the answer.
-COMPLETE = ("csv", "latex")
-
+COMPLETE = ("csv", "latex")  #: Styles with every table; those for people begin with the answer.
 STYLE = flags.option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
 
 #: What is not among the options that are compared.
@@ -211,7 +209,6 @@ def advise_command(options: _AdviseOptions) -> None:
 # model ---------------------------------------------------------------------------------------------------------------
 
 MOST_RANKS = 1 << 24  #: The most ranks in a prediction.
-
 _POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
 
 

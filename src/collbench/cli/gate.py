@@ -377,7 +377,6 @@ _HEADER, _CLASS, _MACHINE = 20, slice(4, 6), slice(18, 20)
 _MAGIC, _SHARED = b"\x7fELF", 3
 
 _LIMIT = 20.0  #: Longer than it takes (s) to find the libraries of a file on a busy machine.
-
 _NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 
 

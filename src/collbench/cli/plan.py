@@ -65,11 +65,9 @@ MEETING = 2.6
 
 #: What an operation is taken to move in a second for each byte of its size, to tell how long a slice of it lasts.
 BYTES_PER_SECOND = 1e9
-
 _LOADS = 3  #: So many loads of oversubscribed cores are named.
 _NUMBERS = (7, 15, 25, 50, 100)  #: Numbers of launches in the table beside that of the plan.
 NOTHING_MISSING: Missing = {}  #: Every benchmark is there, as far as anybody looked.
-
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 #: Flags of every command that launches.

@@ -197,7 +197,6 @@ def _mpich(machine: Machine, readv: int | None, scope: str | None, severity: Sev
 
 #: What Open MPI 5 asks of /dev/shm, for each rank (bytes); MPICH 5 takes about a third of it (measured).
 PER_RANK = 16 << 20
-
 DOCKER_DEFAULT = 64 << 20  #: Docker's default size of /dev/shm (bytes).
 
 

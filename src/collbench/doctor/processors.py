@@ -165,7 +165,6 @@ def judge_compiler(machine: Machine, loop: str | None, headers: Path) -> Finding
 
 
 READINGS, APART = 12, 0.1  #: Readings, and the time from one to the next (s).
-
 _TWO_CORES = "taskset -cp 0-1 $$, in the shell that starts collbench"
 _CAUSES: dict[NoReading, tuple[str, str]] = {
     "elsewhere": ("this process may use no core of this machine", _TWO_CORES),
@@ -216,7 +215,6 @@ _SOURCE = "sys/devices/system/clocksource/clocksource0"
 
 #: Clock sources that are read through a device or that tick: never within a fraction of a microsecond.
 _SLOW_SOURCES = {"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"}
-
 SLOW_READ = 500.0  #: A read that takes longer (ns) went through the kernel; Python's own share is some 50 ns.
 
 _BATCHES, _READS = 20, 100

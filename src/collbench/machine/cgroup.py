@@ -146,7 +146,6 @@ def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
 
 
 FIRST_RANKS = 5  #: Of a large world so many ranks of a confinement are named.
-
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 #: By bit, as linux/capability.h numbers them.
@@ -196,7 +195,6 @@ def confinement() -> Confinement:
 
 
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}  #: Number of the system call ioprio_get, by machine.
-
 _SCHEDULERS = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr", os.SCHED_BATCH: "batch",
                os.SCHED_IDLE: "idle", 6: "deadline"}  # fmt: skip
 _IO_CLASSES = {1: "realtime", 2: "best-effort", 3: "idle"}

@@ -31,7 +31,6 @@ _SECRET_NAME = re.compile(
     r"|(?<![A-Z0-9])(PWD|BEARER|COOKIES?|SESSION|SID|JWT|PINS?|LICEN[CS]ES?|DIR$|ROOT$)(?![A-Z0-9])"
 )
 _SECRET_VALUE = re.compile(r"://\S*@")
-
 CONTENDED_SHARE = 0.10  #: Share of the time in which tasks waited for a CPU from which on we speak of contention.
 
 

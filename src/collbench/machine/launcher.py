@@ -115,7 +115,6 @@ def started_ranks(backend: str, requested: int | None, how: str) -> int:
 #: A terminal that closes, and Ctrl-\\, where the system has them. They stay ignored where they were (by nohup, or a
 #: shell).
 _MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)  #: Ctrl-C, kill, and these.
 
 #: Names of the variables that a backend set, as opposed to the user, separated by commas.
