@@ -108,8 +108,7 @@ def _checked(fail_on: str | None, reasons: Sequence[str], of: str = "") -> int:
     return 1 if reasons else 0
 
 
-#: Pairs to compare, whether their launches are paired, and how many cells only the base has.
-Paired = tuple[list[Pair], bool, int]
+Paired = tuple[list[Pair], bool, int]  #: Pairs, are their launches paired, how many cells only the base has.
 
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:

@@ -63,16 +63,10 @@ from collbench.units import counted
 
 #: Kinds of what a side has, and how each is written.
 KINDS = {"image": "image=REF", "env": "env=NAME=VALUE", "lib": "lib=PATH", "preload": "preload=PATH"}
-
-#: The reason for which cells with more ranks than cores have no answer, and how it is accepted.
-OVERSUBSCRIBED = "oversubscribed"
+OVERSUBSCRIBED = "oversubscribed"  #: The reason for which cells with more ranks than cores have no answer.
 ACCEPTED = f"--accept {OVERSUBSCRIBED}"
-
-#: The answer as files in the folder, for a comment, for a report of tests and for programs.
-FILES = ("gate.md", "gate.xml", "gate.json")
-
-#: By how `--accept` spells them, names of reasons.
-_ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
+FILES = ("gate.md", "gate.xml", "gate.json")  #: The answer, for a comment, for a report of tests and for programs.
+_ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}  #: Reasons by how `--accept` spells them.
 
 _RANKS, _OF_A_SIDE = click.IntRange(1, 256), "Can be repeated.  [default: the plan as it stands]"
 
@@ -96,8 +90,7 @@ class _GateOptions(Launching):
     docker_host: str | None = flags.DOCKER_HOST
 
 
-#: Flags that do not say how a gate is measured, but how it is judged and shown.
-_JUDGING = ("plan", "margins", "accepted", "every", "style")
+_JUDGING = ("plan", "margins", "accepted", "every", "style")  #: Flags that say nothing of how a gate is measured.
 
 
 @flags.command(

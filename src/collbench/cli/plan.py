@@ -57,14 +57,9 @@ from collbench.units import counted, format_long
 from collbench.workloads import use_of
 from collbench.workloads.program import ProgramCase
 
-#: Checks and warm-up of a case of a collective, and the start of a program with its steps beside it (s).
-CASE, EXECUTION = 0.05, 0.5
-
-#: In which a process imports torch to start ranks by it, and in which a rank does to meet the others (core seconds).
-MEETING = 2.6
-
-#: What an operation is taken to move in a second for each byte of its size, to tell how long a slice of it lasts.
-BYTES_PER_SECOND = 1e9
+CASE, EXECUTION = 0.05, 0.5  #: Checks and warm-up of a collective; the start of a program with its steps beside it (s).
+MEETING = 2.6  #: In which a process imports torch to start ranks by it, and a rank to meet the others (core seconds).
+BYTES_PER_SECOND = 1e9  #: What an operation is taken to move in a second, to tell how long a slice lasts.
 _LOADS = 3  #: So many loads of oversubscribed cores are named.
 _NUMBERS = (7, 15, 25, 50, 100)  #: Numbers of launches in the table beside that of the plan.
 NOTHING_MISSING: Missing = {}  #: Every benchmark is there, as far as anybody looked.

@@ -39,12 +39,8 @@ from collbench.workloads.program import ProgramCase
 
 _ADDRESSES = {"docker_host": "", "site": ""}  #: Where something runs is no part of the experiment.
 _TOLD, _NAMED = 3, 3  #: Most keys of a plan whose values are told, and most open comparisons.
-
-#: What of an image or environment makes it another build, as the manifest calls it.
-_SOFTWARE = ("id", "libraries", "sources", "files")
-
-#: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
-StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]
+_SOFTWARE = ("id", "libraries", "sources", "files")  #: What makes an image or environment another build.
+StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]  #: By cells, blocks and most blocks.
 
 # Until decided -------------------------------------------------------------------------------------------------------
 

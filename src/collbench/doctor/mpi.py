@@ -195,8 +195,7 @@ def _mpich(machine: Machine, readv: int | None, scope: str | None, severity: Sev
     return Problem(severity, cause, effect, fix)
 
 
-#: What Open MPI 5 asks of /dev/shm, for each rank (bytes); MPICH 5 takes about a third of it (measured).
-PER_RANK = 16 << 20
+PER_RANK = 16 << 20  #: What Open MPI 5 asks of /dev/shm for each rank (bytes); MPICH 5 takes about a third (measured).
 DOCKER_DEFAULT = 64 << 20  #: Docker's default size of /dev/shm (bytes).
 
 
@@ -237,9 +236,7 @@ def judge_shm(machine: Machine, total: int, free: int) -> Finding:
     return finding(seen)
 
 
-#: Open MPI 5 starts with 256 KiB in its temporary folder and not with 16 (measured, 2 ranks); bytes.
-TMPDIR_NEEDED = 256 << 10
-
+TMPDIR_NEEDED = 256 << 10  #: Open MPI 5 starts with 256 KiB in its temporary folder, not with 16 (2 ranks, measured).
 _NO_SESSION = "Open MPI's mpirun does not start: it has no place for its session"
 
 
@@ -270,8 +267,7 @@ def judge_tmpdir(folder: str, free: int) -> Finding:
     return finding(seen, Problem("fail", cause, _NO_SESSION, fix))
 
 
-#: Where engines keep layers and volumes, without another setting.
-ENGINES = ("/var/lib/docker", "/var/lib/containers/storage")
+ENGINES = ("/var/lib/docker", "/var/lib/containers/storage")  #: Where layers and volumes are by default.
 
 #: Where launch makes the folders of the host, without `folder` in a plan; and storage `tmpfs` of the host.
 FOLDER, MEMORY = "/var/tmp", "/dev/shm"  # noqa: S108 - nothing is made there

@@ -74,8 +74,7 @@ def contradiction(environ: Mapping[str, str] = os.environ) -> str | None:
             "PMI_RANK=$SLURM_PROCID; exec \"$@\"' x PROGRAM")  # fmt: skip
 
 
-#: They end the whole job when a rank fails; others do so once the ranks have initialised MPI.
-_END_ALL = ("openmpi", "torchrun")
+_END_ALL = ("openmpi", "torchrun")  #: They end the job when a rank fails; others do so after MPI_Init.
 
 
 def rank_0_lives(us: Launcher) -> bool:
@@ -116,9 +115,7 @@ def started_ranks(backend: str, requested: int | None, how: str) -> int:
 #: shell).
 _MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)  #: Ctrl-C, kill, and these.
-
-#: Names of the variables that a backend set, as opposed to the user, separated by commas.
-OWN = "COLLBENCH_OWN_VARIABLES"
+OWN = "COLLBENCH_OWN_VARIABLES"  #: Variables that a backend set, not the user; with commas.
 
 
 def to_handle() -> tuple[signal.Signals, ...]:
