@@ -69,8 +69,7 @@ class LazyGroup(click.Group):
         if module is not None:
             command: click.Command = getattr(import_module(f"{__name__}.{module}"), f"{name}_command")
             return command
-        collective = collectives.find(name)
-        if collective is None:
+        if (collective := collectives.find(name)) is None:
             return None
         from collbench.cli.measure import collective_command
 

@@ -24,7 +24,6 @@ from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
 from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage
 from collbench.cli import options as flags
-from collbench.cli.options import note, say, waiting_for
 from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
 from collbench.report.caveats import flaw_text
@@ -50,7 +49,7 @@ _FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single.
 
 def read(path: Path) -> Observed:
     """A run, or a folder of runs of which each is one launch of the same, else RequestError; flaws go to stderr."""
-    with waiting_for(f"reading {path}"):
+    with flags.waiting_for(f"reading {path}"):
         observed = observe(path)
     refuse_same([observed])
     if apart := unlike(observed):
@@ -58,7 +57,7 @@ def read(path: Path) -> Observed:
         raise RequestError(f"{path}: the runs in this folder are not launches of the same:{listed}\nPut each kind into "
                            "a folder of its own, or name the runs one by one.")  # fmt: skip
     for flaw in observed.flaws:
-        note(f"collbench: {flaw_text(flaw)}.")
+        flags.note(f"collbench: {flaw_text(flaw)}.")
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
     return observed
@@ -82,7 +81,7 @@ def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
     sys.stdout.write(in_lines(text if text.endswith("\n") else text + "\n"))
     if style == "csv":
         for line in dict.fromkeys(line for table in tables for line in table.notes):
-            note(f"* {line}")
+            flags.note(f"* {line}")
 
 
 def refuse_folder(output: Path) -> None:
@@ -133,7 +132,7 @@ def show_command(options: _ShowOptions) -> None:
     if first is not None:
         _print_run(directory, manifest, chain((first,), records), options.style)
     if stream.truncated:
-        note(f"collbench: {flaw_text(Flaw('cut off', directory))}.")
+        flags.note(f"collbench: {flaw_text(Flaw('cut off', directory))}.")
     if first is None:
         raise RequestError(f"{directory}: no records in it.")
 
@@ -155,7 +154,7 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
         sys.stdout.write(in_lines(terminal(launch_tables(cells)) + hosts))
         lacking = shortage(directory, manifest, cells.values())
         if lacking.cells:
-            note(f"collbench: {shortage_text(lacking)}.")
+            flags.note(f"collbench: {shortage_text(lacking)}.")
         return
     printer = new_style(style)
     sys.stdout.write(in_lines(printer.begin(manifest)))
@@ -193,7 +192,7 @@ def advise_command(options: _AdviseOptions) -> None:
     each, margin, style = read_each(options.runs), options.margin, options.style
     for other in each[1:] if options.in_blocks else ():
         refuse_not_alternated(each[0], other)
-    with waiting_for("comparing options"):
+    with flags.waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
         given = parse_fixed(options.given, own_axes(observed.cells))
         sides = planned(fixed_cells(observed, given), margin)
@@ -331,7 +330,7 @@ def report_command(options: _ReportOptions) -> None:
     observed = read_each(options.runs)
     given = parse_fixed(options.given, own_axes([case for run in observed for case in run.cells]))
     suites = {name: suite for suite, members in workloads.suites().items() for name in members}
-    with waiting_for(f"writing {output}"):
+    with flags.waiting_for(f"writing {output}"):
         chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []
         pages = kind not in _TABLES
         chapters += [chapter(run, given, margin, number, pages, suites) for number, run in enumerate(observed)]
@@ -343,7 +342,7 @@ def report_command(options: _ReportOptions) -> None:
             size = write(output, html(chapters))
         else:
             size = write(output, _TABLES[kind](_tables(chapters)))
-    say(f"{output}: {size}")
+    flags.say(f"{output}: {size}")
 
 
 def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
@@ -391,4 +390,4 @@ def pack_command(options: _PackOptions) -> None:
         else:
             disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"
             text = f"{counted(packed.files, 'samples file')} packed into samples.zip: {disk}"
-        say(f"{run}: {text}")
+        flags.say(f"{run}: {text}")

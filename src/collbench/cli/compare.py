@@ -27,7 +27,6 @@ from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed, refuse_own_baseline
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
-from collbench.cli.options import note, waiting_for
 from collbench.errors import RequestError, suggestion
 from collbench.report import history as report_history
 from collbench.report.caveats import flaw_text, shortage_text
@@ -84,7 +83,7 @@ def compare_command(options: _CompareOptions) -> int:
     if options.given:
         sides = [fixed_cells(side, parse_fixed(options.given, own_axes(side.cells))) for side in sides]
     pairs, in_blocks, missing = _within_run(options, *sides) if alone else _between_runs(options, *sides)
-    with waiting_for(f"comparing {counted(len(pairs), 'cell')}"):
+    with flags.waiting_for(f"comparing {counted(len(pairs), 'cell')}"):
         comparisons = compare(pairs, margin, in_blocks)
     shortages = [shortage_text(lack) for side in sides for lack in side.shortages]
     doubts = (*shortages, *(flaw_text(flaw) for side in sides for flaw in side.flaws))
@@ -168,14 +167,14 @@ def _between_runs(options: _CompareOptions, base: Observed, other: Observed) -> 
 
 def _left_out(number: int, why: str) -> None:
     if number:
-        note(f"collbench: left out: {counted(number, 'cell')} {why}.")
+        flags.note(f"collbench: left out: {counted(number, 'cell')} {why}.")
 
 
 def _judge_paper(options: _CompareOptions, reference: str) -> int:
     if options.unused:
         raise RequestError(f"--against judges whole runs by the conclusions of a paper: leave out {options.unused}.")
     observed = read_each(options.runs)
-    with waiting_for(f"judging the conclusions of {reference}"):
+    with flags.waiting_for(f"judging the conclusions of {reference}"):
         judged = beside(observed, paper(reference), options.margin)
     every = options.every or options.style in COMPLETE
     print_tables([judged.screen, *(judged.more if every else ())], judged.document, options.style)
@@ -260,9 +259,7 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
 FAILING_LEVELS: dict[str, Callable[[float, float, float], bool]] = {
     "slower": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin,
     "faster": lambda over_shortest, over_longest, margin: over_longest < 1 / (1 + margin),
-    "different": lambda over_shortest, over_longest, margin: (
-        over_shortest > 1 + margin or over_longest < 1 / (1 + margin)
-    ),
+    "different": lambda *levels: FAILING_LEVELS["slower"](*levels) or FAILING_LEVELS["faster"](*levels),
 }
 
 OUTSIDE = "outside"  #: And of the latest run.
@@ -299,7 +296,7 @@ def history_command(options: _HistoryOptions) -> int:
         if output.suffix.lower() not in (".html", ".htm"):
             raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
         refuse_folder(output)
-    with waiting_for(f"reading the runs in {options.folder}"):
+    with flags.waiting_for(f"reading the runs in {options.folder}"):
         whole = history(options.folder, options.given, options.margin)
     first = 0 if options.since is None else _number(whole, options.since)
     recent = since_run(whole, first)
@@ -307,7 +304,7 @@ def history_command(options: _HistoryOptions) -> int:
     shown = report_history.tables(recent, series, options.every or complete)
     print_tables(shown[1:] if complete else shown, report_history.document(recent, series), options.style)
     if output is not None:
-        note(f"collbench: {output}: {write(output, report_history.page(recent, series))}")
+        flags.note(f"collbench: {output}: {write(output, report_history.page(recent, series))}")
     fail_on = options.fail_on or ()
     return _checked(",".join(fail_on), history_failures(recent, fail_on, first) if fail_on else [])
 

@@ -223,11 +223,8 @@ def _begin(
     if crowded and OVERSUBSCRIBED not in accepted:
         flags.note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
                    "(times are the scheduler's)")  # fmt: skip
-    cells = dict.fromkeys(
-        placed_case(case, cell).having(side=None)
-        for cell in expanded.cells if cell.side == SIDES[0]
-        for of_cell in expanded.cases[cell] for case in of_cell.identities
-    )  # fmt: skip
+    cells = dict.fromkeys(placed_case(case, cell).having(side=None) for cell in expanded.cells if cell.side == SIDES[0]
+                          for of_cell in expanded.cases[cell] for case in of_cell.identities)  # fmt: skip
     plan = GatePlan(plan=text, cells=tuple(cells), margins=margins, accepted=accepted)
     if resumed and read_gate_plan(folder).cells != plan.cells:
         raise RequestError(f"--resume {folder}: the plan had other cells when it was begun. Begin a gate with --out.")
@@ -324,10 +321,9 @@ def _images(flag: str, values: Sequence[str], plan: Plan) -> dict[str, str]:
                                f"image={plan.images[0]}=REF.")  # fmt: skip
         _add(images, flag, "image", name, reference)
     if images and "host" in plan.policies:
-        raise RequestError(
-            f"{flag} image={values[0]}: the plan has policy host, whose ranks are in no image. Give it policies = "
-            '["single"], say; for two environments on the host: env=NAME=VALUE, lib=PATH.'
-        )
+        raise RequestError(f"{flag} image={values[0]}: the plan has policy host, whose ranks are in no image. Give it "
+                           'policies = ["single"], say; for two environments on the host: env=NAME=VALUE, '
+                           "lib=PATH.")  # fmt: skip
     return images
 
 

@@ -25,7 +25,6 @@ from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
-from collbench.cli.options import note, say
 from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import campaign, engines
@@ -92,7 +91,7 @@ def launch_command(options: _LaunchOptions) -> None:
             show_commands(plan, stopping.check)
             return
         for line in indistinct_sides(plan):
-            note(f"# {line}")
+            flags.note(f"# {line}")
         folder = resume or options.out or Path("results") / path.stem
         records = perform(plan, folder, stopping.check, before=before)
         code = _answer(folder, records)
@@ -119,10 +118,10 @@ def _answer(folder: Path, records: Sequence[Record]) -> int:
     with contextlib.suppress(PackageMissing):
         compared = compare(pairs, MARGIN, observed.interleaved) if len(pairs) <= MOST_COMPARED else []
     if compared:
-        say(terminal(verdict_tables(compared, MARGIN)), nl=False)
-        say(f"* every cell: collbench show {shlex.quote(str(folder))}")
+        flags.say(terminal(verdict_tables(compared, MARGIN)), nl=False)
+        flags.say(f"* every cell: collbench show {shlex.quote(str(folder))}")
     else:
-        say(terminal(launch_tables(observed.cells)), nl=False)
+        flags.say(terminal(launch_tables(observed.cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
@@ -170,7 +169,7 @@ class RunSink:
             title = f"launch {launch.number} ({launch.cell.title})"
             first = self._first_with.setdefault(problem, title)
             text = problem if first == title else f"ended as {first} did"
-            note(f"collbench: {title} {text}")
+            flags.note(f"collbench: {title} {text}")
 
     def add_reading(self, reading: YardstickReading) -> None:
         self.writer.verify()
@@ -180,7 +179,7 @@ class RunSink:
         """A line on what is decided; so many launches may still come."""
         self._bar.total = self._bar.n + left
         self._bar.clear()
-        note(f"# {line}")
+        flags.note(f"# {line}")
 
     def close(self) -> None:
         self._bar.close()
@@ -203,7 +202,7 @@ def perform(
         if extends and not complete:
             why = until.nothing_to_decide(expanded, begun, purpose.standing)
         if why:
-            note(f"# {folder}: {why}")
+            flags.note(f"# {folder}: {why}")
             begun.writer.close()
             begun.writer.verify()
             return list(begun.writer.before)
@@ -231,7 +230,7 @@ def _opened(prepared: PreparedCampaign, folder: Path, begun: until.BegunRun | No
         return RunWriter(folder, manifest), manifest
     until.refuse_other_software(begun.manifest, manifest, folder)
     if others := add_hosts(folder, manifest.hosts):
-        note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
+        flags.note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
     return begun.writer, msgspec.structs.replace(manifest, plan=begun.manifest.plan)
 
 

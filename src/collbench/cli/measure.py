@@ -44,8 +44,6 @@ LONGEST_WAIT = 0.2  #: A rescue waits this long for a record that is being writt
 
 # Flags. Letters are those of nccl-tests. -----------------------------------------------------------------------------
 
-# fmt: off
-
 
 class OutputOptions(Options):
     """Where the records go. What only some commands let users say of the world is None for the others."""
@@ -61,9 +59,9 @@ class OutputOptions(Options):
 class WorldOptions(OutputOptions):
     """The same, and the ranks."""
 
-    timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")
+    timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")  # fmt: skip
     ranks: int | None = option("--ranks", "Ranks of the fake backend.  [default: 4]", "N", type=int)
-    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang in a rank's N-th operation.", "KIND:RANK[@N]")
+    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang in a rank's N-th operation.", "KIND:RANK[@N]")  # fmt: skip
 
 
 class _Sizes(Options):
@@ -74,14 +72,14 @@ class _Sizes(Options):
 
 
 class _Samples(Options):
-    device: str | None = option("--device", "Where the data lives.  [default: where the backend has it, cpu without one]", type=click.Choice(["cpu", "gpu"]))
+    device: str | None = option("--device", "Where the data lives.  [default: where the backend has it, cpu without one]", type=click.Choice(["cpu", "gpu"]))  # fmt: skip
     share_gpu: bool = switch("--share-gpu", "Let several ranks use one GPU: tests of function, no measurement.")
     iters: int | None = option("-n --iters", "Exactly N samples a size, instead of a time budget.", "N", type=int)
     warmup: int = option("-w --warmup_iters", "Operations before the first sample.", "N", type=int, default=5)
-    check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)
-    blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))
-    gate: str = option("--gate", "How ranks are lined up before a sample.", type=click.Choice(["auto", *GATES]), default="auto")
-    cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))
+    check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)  # fmt: skip
+    blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))  # fmt: skip
+    gate: str = option("--gate", "How ranks are lined up before a sample.", type=click.Choice(["auto", *GATES]), default="auto")  # fmt: skip
+    cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))  # fmt: skip
     burst: int = option("--burst", "Operations of a sample in cadence streaming.", "N", type=int, default=20)
     budget: str = option("--budget", "Time for the samples of one size.", "TIME", default="0.25s")
     floor: int = option("--floor", "Samples a size at least, whatever the budget.", "N", type=int, default=20)
@@ -108,14 +106,14 @@ class CollectiveOptions(_Sizes, _Samples, WorldOptions):
 
 class _Run(WorldOptions):
     plan: str = PLAN
-    placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)
-    turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)
+    placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)  # fmt: skip
+    turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)  # fmt: skip
 
 
 class _Benchmarks(Options):
     words: tuple[str, ...] = argument(nargs=-1, metavar="[NAMES] [PARAMETER=VALUES]...")
     iters: int | None = option("-n --iters", "Exactly N samples, instead of a time budget.", "N", type=int)
-    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=1)
+    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=1)  # fmt: skip
     budget: str = option("--budget", "Time for the samples of a benchmark.", "TIME", default="5s")
     floor: int = option("--floor", "Samples at least, whatever the budget.", "N", type=int, default=3)
     timeout: str = option("-T --timeout", "Longest time of one execution.", "TIME", default="300s")
@@ -126,7 +124,6 @@ class _Suite(_Benchmarks, OutputOptions):
     pass
 
 
-# fmt: on
 # Commands ------------------------------------------------------------------------------------------------------------
 
 

@@ -107,8 +107,8 @@ def plan_command(options: _PlanOptions) -> None:
         if script := engines.get(plan.engine).script:  # it says what it cannot do
             script(plan, expanded.order, expanded.placements)
     title = in_one_line(plan.title or path.stem)
-    each = counted(plan.launches, "launch", "launches")
-    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {_at_most(plan)}{each} each, seed {plan.seed}")
+    each = f"{'at most ' if plan.until == 'decided' else ''}{counted(plan.launches, 'launch', 'launches')} each"
+    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {each}, seed {plan.seed}")
     _list_cells(expanded, options.order)
     click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):
@@ -224,10 +224,6 @@ def too_long(expanded: ExpandedPlan) -> str | None:
         return None
     return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "
             "go on in another job with launch --resume")  # fmt: skip
-
-
-def _at_most(plan: Plan) -> str:
-    return "at most " if plan.until == "decided" else ""
 
 
 def seconds_of(expanded: ExpandedPlan) -> float:
@@ -361,7 +357,6 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:
-    """How many cells live at once, and why others do not where the plan would have them."""
     groups = list(at_once(expanded).values())
     if number := sum(isinstance(group, int) for group in groups):
         limit = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
@@ -378,7 +373,9 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = (), missin
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
-    results = f"{_at_most(plan)}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
+    results = (
+        f"{'at most ' if plan.until == 'decided' else ''}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
+    )
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     crowded = None
     if loads := list(dict.fromkeys(_oversubscribed(one) for one in expanded.placements.values() if one.crowded)):

@@ -63,10 +63,6 @@ def finding(observed: str, *problems: Problem | None) -> Finding:
     return Finding(observed, tuple(problem for problem in problems if problem is not None))
 
 
-# The machine ----------------------------------------------------------------------------------------------------------
-
-LIMIT = 10.0  #: Seconds that a program may take to answer a check.
-
 #: Variables in which launchers say how many ranks they started on this machine.
 _LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE")
 
@@ -84,7 +80,7 @@ class ProgramOutput:
     text: str
 
 
-def execute(argv: tuple[str, ...], limit: float = LIMIT) -> ProgramOutput:
+def execute(argv: tuple[str, ...], limit: float = 10.0) -> ProgramOutput:
     """Run a program in a session of its own (else OSError); after the limit (s) it is killed with all its children."""
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True

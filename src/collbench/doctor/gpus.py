@@ -102,11 +102,10 @@ def _capabilities(machine: Machine) -> str:
 _CU_INIT = """
 import ctypes, json
 try:
-    library = ctypes.CDLL("libcuda.so.1")
+    answer = ctypes.CDLL("libcuda.so.1").cuInit(0)
 except OSError as error:
-    print(json.dumps(str(error)))
-else:
-    print(json.dumps(library.cuInit(0)))
+    answer = str(error)
+print(json.dumps(answer))
 """
 
 _NO_COMPAT = "unset LD_LIBRARY_PATH (if it puts a CUDA compat folder before the driver's libcuda)"
@@ -144,12 +143,8 @@ def _cuda_refused(machine: Machine) -> Problem | None:
 
 #: How each launcher distributes its ranks over the memory nodes. A rank gets all cores of its node: on a single core
 #: NCCL's threads would compete with it.
-_SPREAD = {
-    "openmpi": "mpirun --map-by numa --bind-to numa",
-    "mpich": "mpiexec -bind-to numa -map-by numa",
-    "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms",
-    "torchrun": "torchrun",
-}
+_SPREAD = {"openmpi": "mpirun --map-by numa --bind-to numa", "mpich": "mpiexec -bind-to numa -map-by numa",
+           "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms", "torchrun": "torchrun"}  # fmt: skip
 
 
 def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> Iterator[Problem]:
@@ -229,12 +224,9 @@ def judge_peers(
     show = "nvidia-smi topo -p2p r names the reason for each pair"
     problems = []
     if refused:
-        connected = next((pair for pair, allowed in access.items() if allowed), None)
-        fix = show
-        if connected is not None:
-            # By UUID, because CUDA may number GPUs differently than NVML.
-            visible = ",".join(devices[index].uuid for index in connected)
-            fix = f"export CUDA_VISIBLE_DEVICES={visible} measures on two with peer access; {show}"
+        connected = next((pair for pair, allowed in access.items() if allowed), ())
+        visible = ",".join(devices[index].uuid for index in connected)  # CUDA may number GPUs differently than NVML
+        fix = f"export CUDA_VISIBLE_DEVICES={visible} measures on two with peer access; {show}" if connected else show
         cause = f"no peer access between GPUs {_pairs_text(devices, refused)}"
         effect = "NCCL and CUDA-aware MPI go through host memory between them: another path, several times slower"
         problems.append(Problem("warn", cause, effect, fix))

@@ -144,8 +144,7 @@ def attempt_attach(machine: Machine) -> Attempts:
     output = machine.execute((sys.executable, "-I", "-S", str(Path(attach_probe.__file__))))
     if output.code != 0:
         raise OSError(f"the child that tries it ended with {output.code}: {output.text.strip()[-200:]}")
-    attempts: Attempts = json.loads(output.text)
-    return attempts
+    return dict(json.loads(output.text))
 
 
 def judge_cma(machine: Machine, attempts: Attempts, library: str | None) -> Finding:

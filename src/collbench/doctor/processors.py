@@ -338,19 +338,15 @@ def cache(machine: Machine, available_to_arrays: Callable[[], int | None] = avai
 
 
 #: Kernels of OpenBLAS that use no vectors wider than those of SSE, or of the first AVX (OpenBLAS, TargetList.txt).
-SLOW_KERNELS = frozenset(
-    {"Atom", "Athlon", "Banias", "Barcelona", "Bobcat", "Bulldozer", "Coppermine", "Core2", "Dunnington", "Generic",
-     "Katmai", "Nano", "Nehalem", "Northwood", "Opteron", "Opteron_SSE3", "P5", "Penryn", "Piledriver", "Prescott",
-     "Sandybridge", "Steamroller", "Unknown"}
-)  # fmt: skip
+SLOW_KERNELS = frozenset((
+    "Atom", "Athlon", "Banias", "Barcelona", "Bobcat", "Bulldozer", "Coppermine", "Core2", "Dunnington", "Generic",
+    "Katmai", "Nano", "Nehalem", "Northwood", "Opteron", "Opteron_SSE3", "P5", "Penryn", "Piledriver", "Prescott",
+    "Sandybridge", "Steamroller", "Unknown"))  # fmt: skip
 
 #: What to load, and what brings it.
-LIBRARIES = {
-    "libopenblas.so.0": "the distribution's OpenBLAS",
-    "libopenblas64.so.0": "the distribution's OpenBLAS (64)",
-    "openblas": "scipy-openblas32",
-    "openblas64": "scipy-openblas64",
-}
+LIBRARIES = {"libopenblas.so.0": "the distribution's OpenBLAS",
+             "libopenblas64.so.0": "the distribution's OpenBLAS (64)",
+             "openblas": "scipy-openblas32", "openblas64": "scipy-openblas64"}  # fmt: skip
 
 
 @check

@@ -171,9 +171,6 @@ def topology_here(root: Path = Path("/")) -> Topology:
     return Topology(tuple(processors), gpus, no_gpus)
 
 
-# Where a rank runs ----------------------------------------------------------------------------------------------------
-
-
 def container() -> str | None:
     """Name of the container of this process: from its launcher, else its hostname; None on a host."""
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
@@ -347,9 +344,6 @@ class ContentionMeter:
     @property
     def passed(self) -> Stretch:
         return self._passed or Stretch(0.0, Waited())
-
-
-# The host, and files --------------------------------------------------------------------------------------------------
 
 
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:

