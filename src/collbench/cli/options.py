@@ -84,9 +84,8 @@ def command(
 
     def decorate(run: Callable[[Typed], int | None]) -> click.Command:
         settings.setdefault("help", run.__doc__)
-        return click.Command(
-            name, callback=lambda **typed: run(options(**typed)), params=options.parameters(), **settings
-        )
+        parameters = options.parameters()
+        return click.Command(name, callback=lambda **typed: run(options(**typed)), params=parameters, **settings)
 
     return decorate
 

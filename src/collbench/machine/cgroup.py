@@ -179,19 +179,12 @@ def confinement() -> Confinement:
         space = os.statvfs("/dev/shm")  # noqa: S108 - its size, not a file in it
         shm = space.f_blocks * space.f_frsize
     return Confinement(
-        ranks=(),
-        namespaces=namespaces,
-        shm=shm,
-        memlock=None if soft == resource.RLIM_INFINITY else soft,
-        capabilities=capabilities(int(status.get("CapBnd", "0"), 16)),
-        seccomp=status.get("Seccomp", "0") == "2",
-        no_new_privileges=status.get("NoNewPrivs", "0") == "1",
-        cpu_quota=cpu_quota(),
-        memory_limit=memory_limit(),
+        ranks=(), namespaces=namespaces, shm=shm, memlock=None if soft == resource.RLIM_INFINITY else soft,
+        capabilities=capabilities(int(status.get("CapBnd", "0"), 16)), seccomp=status.get("Seccomp", "0") == "2",
+        no_new_privileges=status.get("NoNewPrivs", "0") == "1", cpu_quota=cpu_quota(), memory_limit=memory_limit(),
         speculation={name: value for name, value in status.items() if name.lower().startswith("specul")},
-        cpu_weight=cpu_weight(),
-        priority=priority(),
-    )
+        cpu_weight=cpu_weight(), priority=priority(),
+    )  # fmt: skip
 
 
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}  #: Number of the system call ioprio_get, by machine.

@@ -351,23 +351,12 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     lines = (text_of("/proc/cpuinfo") or "").splitlines()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Host(
-        name=host_name(),
-        ranks=tuple(ranks),
-        kernel=os.uname().release,
-        cpu=next(models, os.uname().machine),
-        cores=os.cpu_count() or 1,
-        memory=memory_size(),
-        cgroup_cpus=cgroup.cpu_quota(),
-        cgroup_memory=cgroup.memory_limit(),
-        governor=text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        boot_id=boot_id(),
-        clock_step=clock_step() * 1e-9,
-        gpus=tuple(gpus),
-        cache=last_level_cache(),
-        priority=priority(),
-        disks=disks(),
-        huge_pages=huge_pages(),
-    )
+        name=host_name(), ranks=tuple(ranks), kernel=os.uname().release, cpu=next(models, os.uname().machine),
+        cores=os.cpu_count() or 1, memory=memory_size(), cgroup_cpus=cgroup.cpu_quota(),
+        cgroup_memory=cgroup.memory_limit(), governor=text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        boot_id=boot_id(), clock_step=clock_step() * 1e-9, gpus=tuple(gpus), cache=last_level_cache(),
+        priority=priority(), disks=disks(), huge_pages=huge_pages(),
+    )  # fmt: skip
 
 
 def huge_pages(root: Path = Path("/")) -> str | None:

@@ -187,10 +187,9 @@ def _reading(uuid: str, handle: Any) -> Reading:
     if reasons is None:  # before driver 535 it had another name
         reasons = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     return Reading(
-        uuid=uuid,
-        sm_clock=_ask("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
+        uuid=uuid, sm_clock=_ask("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
         memory_clock=_ask("nvmlDeviceGetClockInfo", handle, _CLOCK_MEMORY),
         power=None if power is None else power / 1000,  # NVML says milliwatts
         temperature=_ask("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU),
         throttled=None if reasons is None else tuple(word for bit, word in _SLOWDOWNS.items() if reasons & bit),
-    )
+    )  # fmt: skip
