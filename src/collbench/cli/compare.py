@@ -23,7 +23,6 @@ from collbench.analysis.history import History, history, since_run
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
-from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed, refuse_own_baseline
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
@@ -201,56 +200,46 @@ def _save(options: _CompareOptions, path: Path) -> int:
 def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaws: Sequence[str]) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
-    Besides the verdicts asked for, whatever was not measured as on the other side fails every check (`_UNMEASURED`),
+    Besides the verdicts asked for, whatever was not measured as on the other side fails every check (`_unmeasured`),
     and so do `flaws`, such as samples files that do not agree with their records. What both sides skipped fails none.
     """
-    comparisons = [comparison for comparison in comparisons if not _both_skipped(comparison)]
-    verdicts = Counter[str](comparison.verdict for comparison in comparisons)
+    comparisons = [comparison for comparison in comparisons if not _both_skipped(comparison.pair)]
+    verdicts, counts = (
+        Counter[str](comparison.verdict for comparison in comparisons),
+        Counter(failed=0, missing=missing),
+    )
+    for comparison in comparisons:
+        counts.update(_unmeasured(comparison))
     reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]
-    counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
-    counts = {"failed": counts.pop("failed"), "missing": missing, **counts}
     reasons += [f"{number} {what}" for what, number in counts.items() if number]
     return reasons + ([f"what was read is in doubt ({flaws[0]})"] if flaws else [])
 
 
-def _sides(comparison: Comparison) -> tuple[Cell, Cell]:
-    return comparison.pair.base, comparison.pair.other
+def _both_skipped(pair: Pair) -> bool:
+    return all(cell.skipped > 0 and not cell.medians and not cell.failed for cell in (pair.base, pair.other))
 
 
-def _both_skipped(comparison: Comparison) -> bool:
-    return all(cell.skipped > 0 and not cell.medians and not cell.failed for cell in _sides(comparison))
-
-
-def _lacks_launches(comparison: Comparison) -> bool:
-    most = max(len(cell.medians) for cell in _sides(comparison))
+def _unmeasured(comparison: Comparison) -> dict[str, bool]:
+    """What makes a cell count as not measured, or as measured differently from the other side."""
+    base, other = sides = comparison.pair.base, comparison.pair.other
+    comparable, failed = comparison.verdict != "not comparable", any(cell.failed for cell in sides)
+    paired = comparison.blocks and not base.until_decided  # there each pair has launches of its own
     used = min(comparison.launches) + comparison.left_out + comparison.contended
-    paired = comparison.blocks and not comparison.pair.base.until_decided  # there each pair has launches of its own
-    return paired and comparison.verdict != "not comparable" and most > used
-
-
-#: What makes a cell count as not measured, or as measured differently from the other side.
-_UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
-    "failed": lambda comparison: any(cell.failed for cell in _sides(comparison)),
-    "skipped": lambda comparison: any(cell.skipped for cell in _sides(comparison)),
-    "not comparable": lambda comparison: (
-        comparison.verdict == "not comparable" and not any(cell.failed for cell in _sides(comparison))
-    ),
-    "with launches measured differently": lambda comparison: bool(comparison.left_out),
-    "with launches that one side lacks": _lacks_launches,
-    "with unchecked results": lambda comparison: (
-        _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
-    ),
-    "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
-    "with times that drift": lambda comparison: comparison.why.kind == "drift",
-    "with more launches or samples that are far slower on the other side": (  # which no median shows
-        lambda comparison: comparison.slow is not None and comparison.slow.on_other
-    ),
-    "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
-    "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
-    f"with fewer than {FEWEST} launches a side": lambda comparison: (
-        comparison.verdict != "not comparable" and min(comparison.launches) < FEWEST
-    ),
-}
+    return {
+        "failed": failed,
+        "skipped": any(cell.skipped for cell in sides),
+        "not comparable": not comparable and not failed,
+        "with launches measured differently": bool(comparison.left_out),
+        "with launches that one side lacks": paired and comparable and max(len(cell.medians) for cell in sides) > used,
+        "with unchecked results": other.unchecked > 0 and not base.unchecked,
+        "with results that differ": bool(unequal(comparison.pair)),
+        "with times that drift": comparison.why.kind == "drift",
+        "with more launches or samples that are far slower on the other side":  # which no median shows
+            comparison.slow is not None and comparison.slow.on_other,
+        "on a shared GPU": any(cell.shared_gpu for cell in sides),
+        "with most samples late": any(2 * cell.late > cell.samples for cell in sides),
+        f"with fewer than {FEWEST} launches a side": comparable and min(comparison.launches) < FEWEST,
+    }  # fmt: skip
 
 
 # history -------------------------------------------------------------------------------------------------------------

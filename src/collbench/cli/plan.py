@@ -373,10 +373,8 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = (), missin
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
-    results = (
-        f"{'at most ' if plan.until == 'decided' else ''}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
-    )
-    click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
+    starts = f"{'at most ' if plan.until == 'decided' else ''}{counted(launches, 'start')}"
+    click.echo(f"# {title}: {product} = {starts}, {counted(cases, 'measurement')}, {about(expanded)}", err=True)
     crowded = None
     if loads := list(dict.fromkeys(_oversubscribed(one) for one in expanded.placements.values() if one.crowded)):
         more = f" and {counted(len(loads) - _LOADS, 'other number')}" if len(loads) > _LOADS else ""

@@ -224,10 +224,8 @@ def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
                   "\n".join((finding.observed, *(f"{word}: {getattr(problem, word)}" for problem in finding.problems
                                                  for word in ("cause", "effect", "fix")))))
                  for name, finding in examined.findings.items())  # fmt: skip
-    return [
-        Table(sentence(examined), ("backend", "library, or why it is missing"), backends),
-        Table("what the checks saw", ("check", "seen"), rows, notes),
-    ]
+    seen = Table("what the checks saw", ("check", "seen"), rows, notes)
+    return [Table(sentence(examined), ("backend", "library, or why it is missing"), backends), seen]
 
 
 def cost_line(cost: Cost) -> str:

@@ -25,11 +25,7 @@ from collbench.units import counted, format_bytes
 from collbench.workloads.host.stream import TIMES_CACHE
 from collbench.yardsticks import Readings
 
-_BIND = {
-    "openmpi": "mpirun --bind-to core -n {ranks} collbench ...",
-    "mpich": "mpiexec -bind-to core -n {ranks} collbench ...",
-    "slurm": "srun --cpu-bind=cores -n {ranks} collbench ...",
-}
+_BIND = {"openmpi": "mpirun --bind-to core", "mpich": "mpiexec -bind-to core", "slurm": "srun --cpu-bind=cores"}
 
 
 @check
@@ -86,10 +82,10 @@ def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: froze
         effect = "two ranks share one core's execution units and caches: copies and reductions slow each other down"
         problems.append(Problem("warn", cause, effect, f"mpirun -n {count} collbench ..."))
     if ranks > 1 and len(allowed) > 1 and allowed == shared:
-        bind = _BIND.get(machine.launcher.kind, "mpirun --bind-to core -n {ranks} collbench ...")
+        fix = f"{_BIND.get(machine.launcher.kind, _BIND['openmpi'])} -n {ranks} collbench ..."
         cause = f"rank {machine.launcher.rank} may run on every core ({format_cores(allowed)}): it is not bound"
         effect = "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise"
-        problems.append(Problem("warn", cause, effect, bind.format(ranks=ranks)))
+        problems.append(Problem("warn", cause, effect, fix))
     return problems
 
 

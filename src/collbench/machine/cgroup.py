@@ -239,9 +239,6 @@ def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[C
 def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> set[tuple[str, str]]:
     """(machine, name) of the namespaces of which the ranks of the machine have several."""
     first: dict[tuple[str, str], int] = {}
-    return {
-        place
-        for confinement, machine in zip(by_rank, machines, strict=True)
-        for name, number in confinement.namespaces.items()
-        if first.setdefault(place := (machine, name), number) != number
-    }
+    return {place for confinement, machine in zip(by_rank, machines, strict=True)
+            for name, number in confinement.namespaces.items()
+            if first.setdefault(place := (machine, name), number) != number}  # fmt: skip
