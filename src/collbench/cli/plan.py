@@ -363,7 +363,7 @@ def _turns(expanded: ExpandedPlan) -> Iterator[str]:
         yield f"duets: {number} of {counted(len(groups), 'cell')} live at once{limit}, and measure in turns"
     reasons = {**ALONE, "single": "no other cell has their image, ranks and cores"}
     for reason, text in reasons.items() if len(groups) > 1 else ():
-        if number := groups.count(reason):
+        if number := sum(group == reason for group in groups):
             yield f"{counted(number, 'cell')} in blocks, not as duets: {text}"
 
 

@@ -126,4 +126,4 @@ def own_names(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
 def set_own(variables: Mapping[str, str]) -> None:
     """Set variables, and record that it was not the user."""
     if variables:
-        os.environ.update({**variables, OWN: ",".join(sorted(own_names() | variables.keys()))})
+        os.environ.update({**variables, OWN: ",".join(sorted(own_names(os.environ) | variables.keys()))})
