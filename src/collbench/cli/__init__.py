@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command, or the collective under any of its spellings."""
-        module = next((module for known, module, _ in COMMANDS if known == name), None)
+        module = next((module for command, module, _ in COMMANDS if command == name), None)
         if module is not None:
             command: click.Command = getattr(import_module(f"{__name__}.{module}"), f"{name}_command")
             return command
@@ -149,8 +149,8 @@ def run_command(speaks: bool) -> int:
     except click.ClickException as error:
         _explain(speaks, error)
         return error.exit_code
-    except click.exceptions.Exit as asked:
-        return asked.exit_code
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
     except CollbenchError as error:
         _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}", error.everywhere)
         return error.exit_code
@@ -162,10 +162,10 @@ def run_command(speaks: bool) -> int:
     except OSError as error:
         _say(speaks, f"{error.filename or 'standard output'}: {error.strerror}.")
         return 1
-    except SystemExit as asked:
+    except SystemExit as ending:
         if sys.stdout is not output:  # click exits like this when it finds the output closed, and wraps it
             return 130
-        return asked.code if isinstance(asked.code, int) else 1
+        return ending.code if isinstance(ending.code, int) else 1
 
 
 def _explain(speaks: bool, error: click.ClickException) -> None:

@@ -112,9 +112,9 @@ Paired = tuple[list[Pair], bool, int]  #: Pairs, are their launches paired, how 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     """The names of axes, facts and ways of measuring; RequestError of others."""
     of_runs = (name for run in runs for name in facts(run, run.cells))
-    known = {*axes_by_name(*runs), *METHODS, pairs_module.NAME, *of_runs}
-    for name in sorted(ignored - known):
-        raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(known))}")
+    names_of_runs = {*axes_by_name(*runs), *METHODS, pairs_module.NAME, *of_runs}
+    for name in sorted(ignored - names_of_runs):
+        raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(names_of_runs))}")
     return ignored
 
 
@@ -155,8 +155,8 @@ def _two_sides(options: _CompareOptions) -> list[Observed]:
 def _between_runs(options: _CompareOptions, base: Observed, other: Observed) -> Paired:
     if options.in_blocks:
         refuse_not_alternated(base, other)
-    known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
-    factor = find_factor(options.by, known, own_axes([*base.cells, *other.cells])) if options.by else None
+    of_both = sorted({*facts(base, base.cells), *facts(other, other.cells)})
+    factor = find_factor(options.by, of_both, own_axes([*base.cells, *other.cells])) if options.by else None
     pairs = across(base, other, factor, _known(names(options.ignored), base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"that only {base.name} has")

@@ -205,8 +205,8 @@ def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan 
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
     else:
-        known = begun_plan.ranks[0] if begun_plan is not None and len(begun_plan.ranks) == 1 else None
-        plan = host_plan(load_plan(path, text), ranks or known, crowded)
+        before = begun_plan.ranks[0] if begun_plan is not None and len(begun_plan.ranks) == 1 else None
+        plan = host_plan(load_plan(path, text), ranks or before, crowded)
     if plan.sides:
         raise RequestError(f"gate: {text} has sides of its own: {', '.join(plan.sides)}. Measure them by collbench "
                            "launch, and compare them by collbench compare RUN --by side.")  # fmt: skip
@@ -374,12 +374,12 @@ def _refuse_no_library(flag: str, path: str) -> None:
     try:
         refuse_irregular(Path(path))
         with Path("/proc/self/exe").open("rb") as program, Path(path).open("rb") as file:
-            own, header = program.read(_HEADER), file.read(_HEADER)
+            here, header = program.read(_HEADER), file.read(_HEADER)
     except OSError as error:
         raise RequestError(f"{flag}: {path}: {error.strerror}. Name a library file.") from error
     if not header.startswith(_MAGIC) or len(header) < _HEADER:
         what = "not an ELF file, so no shared library"
-    elif header[_CLASS] != own[_CLASS] or header[_MACHINE] != own[_MACHINE]:
+    elif header[_CLASS] != here[_CLASS] or header[_MACHINE] != here[_MACHINE]:
         what = "a library for another processor than that of this machine"
     elif int.from_bytes(header[16:18], "little" if header[5] == 1 else "big") != _SHARED:
         what = "an ELF file, but no shared library"

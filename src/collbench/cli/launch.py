@@ -240,8 +240,8 @@ def _launched(
     expanded, records = prepared.expanded, list(writer.before)
     done = finished(expanded, writer.before, some_from(manifest) or 0)
     done |= until.closed(expanded, manifest, writer.before, extends)
-    known = {(record.case, record.launch): record.duet.seconds if record.duet else None
-             for record in writer.before if not record.lost}  # fmt: skip
+    recorded = {(record.case, record.launch): record.duet.seconds if record.duet else None
+                for record in writer.before if not record.lost}  # fmt: skip
     differences = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
     show_cells(expanded, differences, prepared.stacks.missing)
     sink = RunSink(writer, len(expanded.order), len(done), records)
@@ -264,7 +264,7 @@ def _launched(
         return decider(block) if decider else None
 
     try:
-        campaign.run_campaign(prepared, sink, done, known, check, wanted)
+        campaign.run_campaign(prepared, sink, done, recorded, check, wanted)
         if decider and (more := decider.finish()):
             sink.say(f"more launches: {until.resuming(writer.directory, until='decided', launches=more)}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:

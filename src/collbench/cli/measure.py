@@ -250,7 +250,9 @@ def suite_command(options: _Suite) -> None:
     benchmarks = []
     for program in programs:  # what is given to it alone counts more than what is given to all
         values = {name: settings.get(f"{program.name}.{name}", settings.get(name)) for name in parameters_of(program)}
-        benchmarks.append({"name": program.name, **{name: own for name, own in values.items() if own is not None}})
+        benchmarks.append(
+            {"name": program.name, **{name: value for name, value in values.items() if value is not None}}
+        )
     keys = {name: getattr(options, name) for name in ("iters", "warmup", "budget", "floor", "timeout", "folder")}
     cap = max(options.floor, USUAL_CAP)
     plan = Plan(title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks), cap=cap, **keys)
@@ -280,8 +282,8 @@ def _programs(names: Sequence[str]) -> list[Program]:
     chosen: dict[str, None] = {}
     for name in names:
         if name not in suites and name not in workloads.names():
-            known = (*suites, *workloads.names())
-            raise RequestError(f"{name!r} is neither a suite nor a benchmark. {suggestion(name, known)}")
+            hint = suggestion(name, (*suites, *workloads.names()))
+            raise RequestError(f"{name!r} is neither a suite nor a benchmark. {hint}")
         chosen |= dict.fromkeys(suites.get(name, (name,)))
     return [workloads.get(name) for name in chosen]
 

@@ -427,10 +427,10 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
     commands = engines.get(cell.engine).commands
-    own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
+    folders = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
     return [
         f"\n# {cell.title}",
-        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
+        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {folders}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
         f"printf %s {shlex.quote(planned)} > {at.placement}",
         *(commands(world) if commands else ()),

@@ -182,10 +182,10 @@ def begun_run(plan: Plan, where: Path) -> BegunRun:
         raise RequestError(f"--resume {where}: was made with another plan, which this collbench cannot read. "
                            "Begin a run with --out.")  # fmt: skip
     if changed := changed_keys(before, _plain(plan)):
-        told = [f"{key}: {_as_json(old)} then, {_as_json(new)} now" for key, (old, new) in changed.items()][:_TOLD]
+        changes = [f"{key}: {_as_json(old)} then, {_as_json(new)} now" for key, (old, new) in changed.items()][:_TOLD]
         more = f"; and {len(changed) - _TOLD} more keys" if len(changed) > _TOLD else ""
-        raise RequestError(f"--resume {where}: was made with another plan ({'; '.join(told)}{more}). Use that plan, or "
-                           "begin a run with --out.")  # fmt: skip
+        raise RequestError(f"--resume {where}: was made with another plan ({'; '.join(changes)}{more}). Use that plan, "
+                           "or begin a run with --out.")  # fmt: skip
     return BegunRun(manifest, RunWriter.resume(where))
 
 

@@ -205,14 +205,14 @@ def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[s
         if name in without:
             continue
         try:
-            found = look(machine)
+            seen = look(machine)
         except Exception as error:
             cause = f"{type(error).__name__}: {error}".strip().rstrip(":")
             effect = "not known: what this check looks at may spoil a measurement, or not"
             program = f"from collbench.doctor import checks, here; checks()['{name}'](here())"
             fix = f'python -c "{program}" shows where it failed'
-            found = finding("the check itself failed", Problem("unknown", cause, effect, fix))
-        yield name, found
+            seen = finding("the check itself failed", Problem("unknown", cause, effect, fix))
+        yield name, seen
 
 
 @dataclass(frozen=True)

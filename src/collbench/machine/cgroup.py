@@ -133,16 +133,16 @@ def under(folder: Path, root: Path = Path("/")) -> Mount:
 
 def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
     """The block devices that have hardware behind them, by name."""
-    known = []
+    listed = []
     for device in sorted((root / "sys/block").glob("*/device")):  # which loop devices and RAM disks have not
         block = device.parent
         rotational = text_of(block / "queue/rotational")
         scheduler = re.search(r"\[(.+)\]", text_of(block / "queue/scheduler") or "")
-        known.append(Disk(
+        listed.append(Disk(
             name=block.name, model=text_of(device / "model") or None,
             rotational=rotational == "1" if rotational else None, scheduler=scheduler[1] if scheduler else None,
         ))  # fmt: skip
-    return tuple(known)
+    return tuple(listed)
 
 
 FIRST_RANKS = 5  #: Of a large world so many ranks of a confinement are named.
