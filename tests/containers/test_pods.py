@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -196,7 +197,7 @@ def test_without_the_hostfile_open_mpi_stays_in_the_launcher_and_the_shape_says_
     """What the operator's variables alone do: they are those of an older Open MPI."""
     code, output = pods.launch(without=("--hostfile", HOSTFILE))
     assert code != 0
-    assert "2 hosts were planned, and the ranks are on 1 (node-of-launcher)" in output, output
+    assert re.search(r"\b2 hosts .*\b1 \(node-of-launcher\)", output), output
 
 
 #: Whatever may be a key, in the image or in a host's folder of them.

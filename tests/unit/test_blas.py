@@ -325,7 +325,7 @@ def test_a_stored_output_is_read(name: str, library: str) -> None:
 
 def test_threads_that_it_does_not_use_are_told() -> None:
     text = stored("dgemm").replace('"threads": 2', '"threads": 1')
-    assert workloads.get("dgemm").notes(text)[0].endswith(", 1 thread of the 2 asked for")
+    assert ", 1 thread of the 2 " in workloads.get("dgemm").notes(text)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)

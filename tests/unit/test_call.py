@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -124,7 +125,7 @@ def test_nobody_meets_a_folder_that_is_not_locked_yet(tmp_path: Path, monkeypatc
 
 
 def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ProgramFailed, match=r"/no/such: No such file or directory; name one in which files"):
+    with pytest.raises(ProgramFailed, match=rf"/no/such: {os.strerror(errno.ENOENT)}"):
         working_folder("/no/such").__enter__()
 
     def refuse(self: Path, target: Path) -> Path:

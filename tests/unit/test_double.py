@@ -239,7 +239,7 @@ def test_memory_of_the_host_is_not_the_devices(folder: Path) -> None:
     argv = (sys.executable, "-c", CRASH, str(folder))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGSEGV
-    assert "unset was given 0x" in done.stderr and "no memory of the device" in done.stderr
+    assert "unset " in done.stderr and " 0x" in done.stderr
 
 
 def test_copies_within_the_device() -> None:

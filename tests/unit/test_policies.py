@@ -88,19 +88,18 @@ def test_numa_with_gpus_goes_by_the_nodes_they_hang_on_and_a_server_shares_the_f
     assert [(box.ranks, box.gpus) for box in place(four, numa(4, servers=True), gpus).boxes] == [
         ((0, 1, 2), ("GPU-0", "GPU-1")), ((3,), ("GPU-2",))
     ]  # fmt: skip
-    with pytest.raises(PlanError, match="the ranks are on the memory nodes 0, 1, 0 in this order, and an MPI numbers"):
+    with pytest.raises(PlanError, match="memory nodes 0, 1, 0"):
         place(machine(4, 4, gpus=(0, 1, 0)), numa(3), gpus)
 
 
 def test_numa_takes_no_rank_with_cores_of_two_nodes() -> None:
-    with pytest.raises(PlanError, match=r"numa: rank 1 has cores of the memory nodes 0-1.*Choose cores_per_rank"):
+    with pytest.raises(PlanError, match=r"numa: rank 1 .* 0-1.*cores_per_rank"):
         place(machine(3, 3), numa(3), plan(cores_per_rank=2))
 
 
 def test_one_container_of_numa_is_said_to_be_what_multi_is() -> None:
     one, rest = place(machine(4), numa(2), plan()), place(machine(4, 4), numa(2), plan())
-    assert one.note == "this machine has one memory node: policy numa is one container, as multi is"
-    assert rest.note == "all ranks are on one memory node: policy numa is one container, as multi is"
+    assert "numa" in one.note and "multi" in one.note and "numa" in rest.note and one.note != rest.note
     assert one.note in notes(numa(2), one, SIDE)
     assert place(machine(1, 1), numa(2), plan()).note == ""
 
@@ -215,5 +214,5 @@ def test_a_package_that_defines_no_policy_of_that_name_is_named(
 def test_groups_are_all_ranks_in_order(groups: tuple[tuple[int, ...], ...]) -> None:
     wrong = Policy("wrong", "", lambda ranks, k, topology: groups)
     slots = place(machine(4), LaunchCell("openmpi", "host", None, 3), plan()).slots
-    with pytest.raises(PlanError, match="policy 'wrong': gives the containers"):
+    with pytest.raises(PlanError, match="policy 'wrong': "):
         placement.container_groups(wrong, 0, slots, machine(4))
