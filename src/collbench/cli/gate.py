@@ -36,7 +36,7 @@ from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.launch import Purpose, perform
-from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, placed_on
+from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
 from collbench.cli.until import continued, plan_in
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed, NoAnswer, RequestError, RunWriteError
 from collbench.launch import overrides
@@ -71,7 +71,7 @@ _ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}  #: Re
 _RANKS, _OF_A_SIDE = click.IntRange(1, 256), "Can be repeated.  [default: the plan as it stands]"
 
 
-class _GateOptions(Launching):
+class _GateOptions(flags.Options):
     plan: str = flags.PLAN
     base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)  # fmt: skip
     other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)  # fmt: skip

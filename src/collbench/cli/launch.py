@@ -25,7 +25,7 @@ from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
-from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
+from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import campaign, engines
 from collbench.launch.campaign import PreparedCampaign, finished, prepare
@@ -47,7 +47,7 @@ from collbench.units import counted
 MOST_COMPARED = 2000  #: More pairs of cells than these are not compared while somebody waits.
 
 
-class _LaunchOptions(Launching):
+class _LaunchOptions(flags.Options):
     plan: str | None = flags.OPTIONAL_PLAN
     out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
     resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip

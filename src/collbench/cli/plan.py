@@ -70,17 +70,7 @@ UNTIL = option("--until", "End after all launches of the plan, or when its compa
 LAUNCHES = option("--launches", "Launches of each cell; until decided the most.  [default: the plan's]", type=click.IntRange(1, MOST_LAUNCHES))  # fmt: skip
 
 
-class Launching(Options):
-    """What every command that launches says in place of a plan's keys."""
-
-    engine: str | None
-    site: str | None
-    until: Until | None
-    launches: int | None
-    docker_host: str | None = None
-
-
-class _PlanOptions(Launching):
+class _PlanOptions(Options):
     plan: str | None = flags.OPTIONAL_PLAN
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
@@ -181,19 +171,21 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
 # What flags say in place of a plan's keys -----------------------------------------------------------------------------
 
 
-def ending(plan: Plan, options: Launching) -> Plan:
+def ending(plan: Plan, options: Options) -> Plan:
     """The plan with what the flags say of its launches in place of its own keys; PlanError as of a plan."""
     keys = {name: value for name in ("until", "launches") if (value := getattr(options, name)) is not None}
     return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
 
 
-def placed_on(plan: Plan, options: Launching) -> Plan:
+def placed_on(plan: Plan, options: Options) -> Plan:
     """The plan with what the flags say of its engine in place of its own keys; RequestError of a useless site."""
-    keys = {name: text for name in ("engine", "site", "docker_host") if (text := getattr(options, name)) is not None}
-    if options.engine is not None:
-        engines.get(options.engine)
+    keys = {
+        name: text for name in ("engine", "site", "docker_host") if (text := getattr(options, name, None)) is not None
+    }
+    if "engine" in keys:
+        engines.get(keys["engine"])
     placed = msgspec.structs.replace(plan, **keys)
-    if options.site is not None and not engines.get(placed.engine).starts_ranks:
+    if "site" in keys and not engines.get(placed.engine).starts_ranks:
         raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
     return placed
 
