@@ -6,8 +6,6 @@ import signal
 import sys
 from typing import NoReturn
 
-from collbench.machine.process import to_handle
-
 #: Commands that take seconds before they ask an engine for the first time, and handle every signal from then on.
 EXPERIMENTS = ("gate", "launch", "selftest")
 
@@ -18,6 +16,8 @@ def main() -> NoReturn:
     Experiments are ended with a line by any signal, until they handle signals themselves: there is nothing to remove.
     """
     if sys.argv[1:2] and sys.argv[1] in EXPERIMENTS:
+        from collbench.machine.launcher import to_handle
+
         for number in to_handle():
             signal.signal(number, _interrupted)
         from collbench import cli

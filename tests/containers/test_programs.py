@@ -21,8 +21,8 @@ from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import ask, contents_of, find
 from collbench.launch.engines.docker.spec import DRIVER_LABEL
 from collbench.launch.folders import SHARED_MEMORY, namespace
-from collbench.machine import topology
 from collbench.machine.cgroup import under
+from collbench.machine.facts import topology_here
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
@@ -240,7 +240,7 @@ def of_servers() -> list[int]:
 
 ALLREDUCE = ("collbench", "allreduce", "--backend", "nccl")
 
-WITHOUT = pytest.mark.skipif(bool(topology.here().gpus), reason="this machine has GPUs")
+WITHOUT = pytest.mark.skipif(bool(topology_here().gpus), reason="this machine has GPUs")
 
 
 def inside(image: str, *command: str) -> subprocess.CompletedProcess[str]:

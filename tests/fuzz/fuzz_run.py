@@ -27,8 +27,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.analysis.factors import FACTORS
     from collbench.analysis.pairs import Pair, across, within
     from collbench.analysis.runs import Observed, observe
-    from collbench.cli.terminal import harmless
-    from collbench.errors import CollbenchError
+    from collbench.errors import CollbenchError, in_lines
     from collbench.report import STYLES, new_style
     from collbench.report.cells import document, launch_tables, tables
     from collbench.report.tables import FORMATS, terminal
@@ -218,7 +217,7 @@ def show(path: Path, chosen: atheris.FuzzedDataProvider) -> None:
     text = "".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()])
     quiet(text)
     if style == "json":
-        json.loads(harmless(text))
+        json.loads(in_lines(text))
 
 
 def possible(record: Record) -> None:
@@ -234,7 +233,7 @@ def possible(record: Record) -> None:
 
 def quiet(text: str) -> None:
     """Nothing of what steers a terminal is left in it: names were written out when they were read."""
-    assert harmless(text) == text
+    assert in_lines(text) == text
 
 
 def compared(found: Observed, good: Observed) -> list[Pair]:
@@ -254,7 +253,7 @@ def printed(pairs: list[Pair], chosen: atheris.FuzzedDataProvider) -> None:
     style = list(FORMATS.values())[chosen.ConsumeIntInRange(0, len(FORMATS) - 1)]
     quiet(style([*of_verdict(made, 0.02), *tables(made)]))
     assert b"NaN" not in msgspec.json.encode(document(made, 0.02))
-    json.loads(harmless(msgspec.json.encode(document(made, 0.02)).decode()))
+    json.loads(in_lines(msgspec.json.encode(document(made, 0.02)).decode()))
 
 
 def first_inputs(folder: Path) -> None:

@@ -25,10 +25,9 @@ from collbench.analysis.planning import Cost, Movement, power
 from collbench.analysis.results import cells_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import cli
-from collbench.cli.doctor import DoctorReport
-from collbench.cli.doctor import tables as doctor_tables
-from collbench.doctor import BackendHere
-from collbench.doctor.frame import Finding, Problem
+from collbench.cli.prepare import DoctorReport
+from collbench.cli.prepare import tables as doctor_tables
+from collbench.doctor import BackendHere, Finding, Problem
 from collbench.doctor.processors import judge_yardsticks as judge
 from collbench.launch import engines, launchers
 from collbench.launch.cells import LaunchCell
@@ -37,7 +36,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placement import place
 from collbench.machine import facts
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.report import STYLES, new_style
 from collbench.report.cells import launch_tables
 from collbench.report.cells import tables as program_tables

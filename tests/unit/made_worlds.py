@@ -19,7 +19,7 @@ from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.stacks import Stacks
 from collbench.launch.waiting import StopCheck
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan

@@ -14,8 +14,7 @@ from collbench.backends import mpi_cuda as levels_of
 from collbench.backends.mpi_cuda import Levels
 from collbench.bindings.gpu.assignment import Assignment, VisibleGpus, assign
 from collbench.bindings.spec import Roles
-from collbench.doctor import gpus
-from collbench.doctor.frame import Finding, Machine, Problem, execute
+from collbench.doctor import Finding, Machine, Problem, execute, gpus
 from collbench.errors import BackendUnavailable, RequestError
 from collbench.machine.launcher import Launcher
 

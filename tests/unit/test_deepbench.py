@@ -25,8 +25,7 @@ from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.workloads.dl import deepbench_programs as programs
-from collbench.workloads.dl.deepbench_programs import Conv, Gemm, Rnn, problem, problems, table
-from collbench.workloads.dl.deepbench_programs import Pass, TorchMachine
+from collbench.workloads.dl.deepbench_programs import Conv, Gemm, Pass, Rnn, TorchMachine, problem, problems, table
 from collbench.workloads.protocol import Unusable
 
 LAUNCH = Path(__file__).parents[2] / "launch"

@@ -28,7 +28,7 @@ from collbench.launch.launchers import PROCESS
 from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
 from collbench.launch.rank_environment import notes, places
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan
 
 Golden = Callable[[str, str], None]

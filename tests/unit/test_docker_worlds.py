@@ -35,7 +35,7 @@ from collbench.launch.launchers import PROCESS
 from collbench.launch.placement import place
 from collbench.launch.stacks import Stacks
 from collbench.launch.waiting import LONGEST_LINE, Lines, Log, StopCheck
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
 

@@ -28,7 +28,7 @@ from collbench.launch.expansion import (
     refuse_too_large,
     why_alone,
 )
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan, Side
 from collbench.schema.record import Alone, Record
 

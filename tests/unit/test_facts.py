@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.processes import LIMIT
 
 from collbench import backends
-from collbench.machine import facts, process
+from collbench.machine import facts, launcher
 from collbench.machine.cgroup import confinement, cpu_quota, memory_left, memory_limit, throttled_seconds
 from collbench.machine.facts import RankFacts, sha256_of
 
@@ -191,10 +191,10 @@ def test_waiting_for_a_cpu(monkeypatch: pytest.MonkeyPatch, text: str | None, se
 
 def test_what_a_backend_set_for_its_own_ends_is_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"NCCL_ALGO": "Ring"})
-    process.set_own({})
+    launcher.set_own({})
     assert os.environ == {"NCCL_ALGO": "Ring"}
-    process.set_own({"NCCL_HOSTID": "collbench-0"})
-    process.set_own({"NCCL_DEBUG": "INFO"})
+    launcher.set_own({"NCCL_HOSTID": "collbench-0"})
+    launcher.set_own({"NCCL_DEBUG": "INFO"})
     assert os.environ["NCCL_HOSTID"] == "collbench-0"
     assert environment(os.environ) == {"NCCL_ALGO": "Ring"}
 

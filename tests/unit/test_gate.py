@@ -19,9 +19,8 @@ from tests.unit.made_runs import Entry, library, made_case, made_failure, made_r
 from collbench.analysis.compare import Reason
 from collbench.analysis.gate import ACCEPTABLE, Cause, Doubt, Judgement, Unfinished, judge
 from collbench.analysis.runs import observe
-from collbench.cli import sides
-from collbench.cli.gate import plan_for_gate
-from collbench.cli.sides import side_of
+from collbench.cli import gate
+from collbench.cli.gate import plan_for_gate, side_of
 from collbench.errors import RequestError, RunReadError
 from collbench.report.gate import doubt_text
 from collbench.schema.manifest import Library
@@ -237,7 +236,7 @@ LIBRARY = Path(_loop.__file__).read_bytes()
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """For one world, in an environment with MPICH."""
-    monkeypatch.setattr(sides, "probe", lambda folder, vendor: contents(vendor or "mpich"))
+    monkeypatch.setattr(gate, "probe", lambda folder, vendor: contents(vendor or "mpich"))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     path = tmp_path / "plan.toml"
     path.write_text('collectives = ["bcast"]\nsizes = ["8"]\niters = 7\n')
@@ -278,7 +277,7 @@ def test_more_ranks_than_cores_are_refused(plan: Path, here: Collbench, monkeypa
 
 
 def test_an_environment_without_a_library_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sides, "probe", lambda folder, vendor: msgspec.structs.replace(contents(), vendor=""))
+    monkeypatch.setattr(gate, "probe", lambda folder, vendor: msgspec.structs.replace(contents(), vendor=""))
     with pytest.raises(RequestError, match=f"{re.escape(sys.prefix)}: .*MPI .*torch"):
         plan_for_gate(str(plan), None, False)
     plan.write_text('benchmarks = ["stream"]\n')

@@ -28,7 +28,7 @@ from collbench.analysis.gate import NAMES, Answer, Cause, Doubt, GateSide, Judge
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Flaw
 from collbench.cli.gate import FILES
-from collbench.cli.options import MarginsType, typed_margins
+from collbench.cli.options import MARGINS, typed_margins
 from collbench.errors import RunWriteError
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import CORES
@@ -236,8 +236,8 @@ def test_no_error_is_a_loss(engine: Engine, here: Collbench, monkeypatch: pytest
 def test_margins_as_they_are_typed() -> None:
     by_size = (Margin(0.2, 1 << 20), Margin(0.1, 64 << 20), Margin(0.05))
     for typed, margins in {"5%": (Margin(0.05),), "20%:1M,0.1:64M,5%": by_size}.items():
-        assert MarginsType().convert(typed, None, None) == margins
-        assert MarginsType().convert(typed_margins(margins), None, None) == margins
+        assert MARGINS.convert(typed, None, None) == margins
+        assert MARGINS.convert(typed_margins(margins), None, None) == margins
 
 
 # `collbench gate` that is interrupted ---------------------------------------------------------------------------------

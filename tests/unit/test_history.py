@@ -28,7 +28,7 @@ from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.history import CellSeries, Change, Renewal, RunTime, TimedRun, events, renewals
 from collbench.analysis.runs import Observed, observe
-from collbench.cli.terminal import amount
+from collbench.cli.analyse import amount
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck, Work
 

@@ -39,7 +39,7 @@ from collbench.launch.rank_environment import SHM_FOLDER, notes, places, refuses
 from collbench.launch.shipped import source_tree
 from collbench.launch.stacks import stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema.plan import Plan
 
 Golden = Callable[[str, str], None]

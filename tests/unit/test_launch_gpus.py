@@ -24,7 +24,7 @@ from collbench.launch.placement import Placement, place
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.plan import Plan, load_launch_plan, load_plan
 

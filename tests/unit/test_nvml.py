@@ -12,7 +12,8 @@ import pynvml as real
 import pytest
 from tests.unit.made_nvml import GIB, SWITCH, TWO, MadeGpu, MadeNvml, linked
 
-from collbench.machine import nvml, topology
+from collbench.machine import nvml
+from collbench.machine.facts import topology_here
 from collbench.schema.record import Reading
 
 Install = Callable[[MadeNvml], MadeNvml]
@@ -47,7 +48,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert asks_everything() == NOTHING
     gpus, reason = nvml.gpus()
-    assert gpus == () and reason == topology.here().no_gpus and "nvidia-ml-py" in reason
+    assert gpus == () and reason == topology_here().no_gpus and "nvidia-ml-py" in reason
     forget()
 
 
@@ -78,7 +79,7 @@ def test_gpus_in_order_with_their_facts(install: Install, tmp_path: Path) -> Non
         nvml.GpuFacts(1, "GPU-b", "NVIDIA H200", "00000000:C1:00.0", 139 * GIB, None, "9.0", False),
         nvml.GpuFacts(2, "GPU-c", "NVIDIA H200", "00010000:D1:00.0", 139 * GIB, None, "9.0", True),
     ), "")  # fmt: skip
-    nodes = [(gpu.uuid, gpu.node) for gpu in topology.here(tmp_path).gpus]
+    nodes = [(gpu.uuid, gpu.node) for gpu in topology_here(tmp_path).gpus]
     assert nodes == [("GPU-a", 1), ("GPU-b", 0), ("GPU-c", 0)]
     assert made.started == 1
     install(MadeNvml((MadeGpu(refuses=("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability"), mig=None),)))

@@ -17,7 +17,7 @@ from tests.unit.fake_engine import contents
 from tests.unit.made_worlds import PLAN, made
 from tests.unit.refusals import refusals
 
-from collbench.cli.sides import side_of
+from collbench.cli.gate import side_of
 from collbench.errors import RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.engines import host
@@ -31,7 +31,7 @@ from collbench.launch.folders import folders_in
 from collbench.launch.launchers import PROCESS
 from collbench.launch.live_world import world_of
 from collbench.launch.overrides import Overrides, names_of, overrides_of
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
 from collbench.schema.plan import Plan, check_launch_plan
 from collbench.schema.record import WATCHED, Loaded, read, said, stem_of

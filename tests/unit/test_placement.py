@@ -36,8 +36,7 @@ from collbench.launch.folders import folders
 from collbench.launch.placement import place
 from collbench.launch.rank_environment import places
 from collbench.launch.shipped import find_plan
-from collbench.machine.facts import container, parse_cores
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.facts import Core, Topology, TopologyGpu, container, parse_cores
 from collbench.run.binding import bind
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record

@@ -19,7 +19,7 @@ from collbench.errors import CollbenchError, PlanError
 from collbench.launch.engines.slurm.script import SlurmSite
 from collbench.launch.expansion import expand
 from collbench.launch.site import read_site
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.run.experiment import plan_experiment
 from collbench.run.measure import measure
 from collbench.run.sampling import Fixed, Method, StopRule

@@ -22,7 +22,7 @@ from collbench.launch.engines import host
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
 from collbench.launch.shipped import find_plan
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema.plan import Plan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}

@@ -24,7 +24,7 @@ from collbench.launch.expansion import expand
 from collbench.launch.placement import Policy, place
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.axes import policy_order
 from collbench.schema.plan import Plan, load_launch_plan
 

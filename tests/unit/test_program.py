@@ -25,7 +25,7 @@ from tests.unit.made_programs import GOOD, PLAN, gone, printing, row_with, run_r
 from collbench import workloads
 from collbench.bindings.spec import WorldSettings
 from collbench.errors import Interrupted, RequestError
-from collbench.machine import process
+from collbench.machine import launcher
 from collbench.machine.facts import Stretch, Waited, rank_facts
 from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
@@ -326,11 +326,11 @@ def test_the_kernel_ends_it_when_its_parent_is_gone(tmp_path: Path) -> None:
 
 def test_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for points in numbers; threads are the cores, whatever we set for ourselves."""
-    for name in (process.OWN, "OPENBLAS_NUM_THREADS"):
+    for name in (launcher.OWN, "OPENBLAS_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in (("LC_ALL", "de_DE.UTF-8"), ("OMP_NUM_THREADS", "77")):
         monkeypatch.setenv(name, value)
-    process.set_own({"OPENBLAS_NUM_THREADS": "1"})
+    launcher.set_own({"OPENBLAS_NUM_THREADS": "1"})
     reason = reason_of(monkeypatch, 'echo "$LC_ALL $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS." >&2; exit 1')
     assert reason.endswith(f": C {len(os.sched_getaffinity(0))} .")
 

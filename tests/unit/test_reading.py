@@ -28,8 +28,7 @@ from collbench import collectives
 from collbench.analysis import baseline
 from collbench.analysis.runs import observe
 from collbench.cli import ANYWHERE, COMMANDS, cli
-from collbench.cli.terminal import harmless
-from collbench.errors import RunReadError, RunWriteError
+from collbench.errors import RunReadError, RunWriteError, in_lines
 from collbench.report.page.contents import chapter
 from collbench.report.page.figures.samples import SamplesByLaunch, StoredSamples
 from collbench.report.page.render import html
@@ -256,7 +255,7 @@ def test_characters_that_would_change_a_line_are_written_out() -> None:
     """Bytes of a name that are no characters are shown as bytes; letters that turn a text round are written out."""
     texts = {"caf\udce9": "caf\\xe9", "a\u202eb\u2066c\u2028d": "a\\u202eb\\u2066c\\u2028d",
              "a\x1b[31mb\rc\nd\x9b": "a\\x1b[31mb\\x0dc\nd\\u009b"}  # fmt: skip
-    assert [harmless(text) for text in texts] == list(texts.values())
+    assert [in_lines(text) for text in texts] == list(texts.values())
 
 
 # A run is somebody's file ---------------------------------------------------------------------------------------------

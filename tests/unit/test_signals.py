@@ -19,7 +19,7 @@ from tests.unit.made_engine import made_engine, raw_engine
 from collbench.errors import Interrupted
 from collbench.launch import waiting
 from collbench.launch.waiting import Stopping
-from collbench.machine.process import SIGNALS
+from collbench.machine.launcher import SIGNALS
 from collbench.workloads.protocol import Unusable, lacking_memory, printed, refuse_without_gpu
 
 

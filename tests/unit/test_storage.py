@@ -24,7 +24,7 @@ from collbench.launch.engines.docker.spec import ContainerMount
 from collbench.launch.expansion import expand
 from collbench.launch.folders import INSIDE, described, place_of, refuse_other_device, signed, storage_of
 from collbench.machine.cgroup import Mount, cpu_weight, disks, under
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import OwnTime
 from collbench.schema.manifest import Disk

@@ -36,7 +36,7 @@ from collbench.launch.campaign import finished
 from collbench.launch.collect import placed_case
 from collbench.launch.engines import host
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, read_manifest
 from collbench.schema.plan import Plan, Side, load_launch_plan

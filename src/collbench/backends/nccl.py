@@ -44,7 +44,7 @@ from collbench.bindings.spec import Operation, Session, WorldSettings, first_val
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Binder, C, CallStep, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
-from collbench.machine.process import set_own
+from collbench.machine.launcher import set_own
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Halt, Stage

@@ -40,7 +40,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher, nvml
-from collbench.machine.process import set_own
+from collbench.machine.launcher import set_own
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Stage, Stopwatch

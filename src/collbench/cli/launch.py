@@ -25,18 +25,10 @@ from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
-from collbench.cli.plan import LAUNCHES, UNTIL, Launching, ending, looking, placed_on, show_cells, show_commands
-from collbench.cli.terminal import note, say
+from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
-from collbench.launch import engines
-from collbench.launch.campaign import (
-    PreparedCampaign,
-    campaign_manifest,
-    expand_and_check,
-    finished,
-    prepare,
-    run_campaign,
-)
+from collbench.launch import campaign, engines
+from collbench.launch.campaign import PreparedCampaign, finished, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import disturbances
@@ -49,25 +41,16 @@ from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
 from collbench.schema.plan import Plan, load_launch_plan, named_in_errors
 from collbench.schema.record import Record
-from collbench.schema.store import (
-    RunWriter,
-    YardstickReading,
-    add_hosts,
-    append_reading,
-    extend,
-    refuse_unusable,
-)
+from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable
 from collbench.units import counted
 
-#: More pairs of cells than these are not compared while somebody waits.
-MOST_COMPARED = 2000
+MOST_COMPARED = 2000  #: More pairs of cells than these are not compared while somebody waits.
 
 
-class _LaunchOptions(Launching):
-    # fmt: off
+class _LaunchOptions(flags.Options):
     plan: str | None = flags.OPTIONAL_PLAN
     out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
-    resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)
+    resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
     dry_run: bool = flags.switch("--dry-run", "Print every container as a command of its engine; start no rank.")
@@ -75,7 +58,6 @@ class _LaunchOptions(Launching):
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
     docker_host: str | None = flags.DOCKER_HOST
-    # fmt: on
 
 
 @flags.command("launch", _LaunchOptions)
@@ -89,7 +71,11 @@ def launch_command(options: _LaunchOptions) -> None:
     if options.sweep:
         if options.plan is not None or options.out is not None or resume is not None or options.dry_run:
             raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
-        _sweep(placed_on(Plan(images=()), options))
+        plan = placed_on(Plan(images=()), options)
+        removed, kept = engines.get(plan.engine).connect(plan, lambda: None).sweep()
+        click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
+        if kept:
+            click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")
         return
     if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
@@ -105,7 +91,7 @@ def launch_command(options: _LaunchOptions) -> None:
             show_commands(plan, stopping.check)
             return
         for line in indistinct_sides(plan):
-            note(f"# {line}")
+            flags.note(f"# {line}")
         folder = resume or options.out or Path("results") / path.stem
         records = perform(plan, folder, stopping.check, before=before)
         code = _answer(folder, records)
@@ -132,43 +118,30 @@ def _answer(folder: Path, records: Sequence[Record]) -> int:
     with contextlib.suppress(PackageMissing):
         compared = compare(pairs, MARGIN, observed.interleaved) if len(pairs) <= MOST_COMPARED else []
     if compared:
-        say(terminal(verdict_tables(compared, MARGIN)), nl=False)
-        say(f"* every cell: collbench show {shlex.quote(str(folder))}")
+        flags.say(terminal(verdict_tables(compared, MARGIN)), nl=False)
+        flags.say(f"* every cell: collbench show {shlex.quote(str(folder))}")
     else:
-        say(terminal(launch_tables(observed.cells)), nl=False)
+        flags.say(terminal(launch_tables(observed.cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
     return 1 if any(cell.failed for cell in observed.cells.values()) else 0
 
 
-def _sweep(plan: Plan) -> None:
-    engine = engines.get(plan.engine)
-    removed, kept = engine.connect(plan, lambda: None).sweep()
-    click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
-    if kept:
-        click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")
-
-
 # An experiment --------------------------------------------------------------------------------------------------------
-
-
-def _nothing(*_: object) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
 class Purpose:
     """What an experiment is for.
 
-    `standing` are the comparisons that decide it, of its cells after so many blocks of at most so many. `in_vain` says,
-    of the records of a block, why no other one is launched; empty: one is. `began` is called with the expanded plan
-    and the folder of the run before its first launch. `resumable`: the command can resume its run.
+    `standing`: the comparisons that decide it. `in_vain`: why, after the records of a block, no other one is launched;
+    empty: one is. `began` is called before the first launch. `resumable`: the command can resume its run.
     """
 
     standing: until.StandingOf = standing
-    in_vain: Callable[[Sequence[Record]], str] = _nothing
-    began: Callable[[ExpandedPlan, Path], object] = _nothing
+    in_vain: Callable[[Sequence[Record]], str] = lambda records: ""
+    began: Callable[[ExpandedPlan, Path], object] = lambda expanded, folder: None
     resumable: bool = True
 
 
@@ -196,7 +169,7 @@ class RunSink:
             title = f"launch {launch.number} ({launch.cell.title})"
             first = self._first_with.setdefault(problem, title)
             text = problem if first == title else f"ended as {first} did"
-            note(f"collbench: {title} {text}")
+            flags.note(f"collbench: {title} {text}")
 
     def add_reading(self, reading: YardstickReading) -> None:
         self.writer.verify()
@@ -206,7 +179,7 @@ class RunSink:
         """A line on what is decided; so many launches may still come."""
         self._bar.total = self._bar.n + left
         self._bar.clear()
-        note(f"# {line}")
+        flags.note(f"# {line}")
 
     def close(self) -> None:
         self._bar.close()
@@ -214,34 +187,31 @@ class RunSink:
 
 
 def perform(
-    plan: Plan,
-    folder: Path,
-    check: StopCheck,
-    purpose: Purpose | None = None,
-    before: Plan | None = None,
+    plan: Plan, folder: Path, check: StopCheck, purpose: Purpose | None = None, before: Plan | None = None
 ) -> list[Record]:
     """Perform every launch of a plan that is not recorded, and return the records of the run in the folder.
 
     `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run.
-
-    Raises:
-        CollbenchError: the plan, the machine or the folder is of no use; or what ends a campaign (`run_campaign`).
     """
-    expanded, begun, purpose = expand_and_check(plan), None, purpose or Purpose()
+    expanded, begun, purpose = campaign.expand_and_check(plan), None, purpose or Purpose()
     extends = before is not None and before is not plan
     if before is not None:
         begun = until.begun_run(before, folder)
+        complete = len(finished(expanded, begun.writer.before)) == len(expanded.order)
+        why = "every launch of this plan is recorded, so nothing is started" if complete else ""
+        if extends and not complete:
+            why = until.nothing_to_decide(expanded, begun, purpose.standing)
+        if why:
+            flags.note(f"# {folder}: {why}")
+            begun.writer.close()
+            begun.writer.verify()
+            return list(begun.writer.before)
     else:
         try:
             refuse_unusable(folder)
         except RunWriteError as error:
             error.add_note(" Name another folder: --out DIR.")
             raise
-    if begun is not None and (why := _nothing_left(expanded, begun, extends, purpose)):
-        note(f"# {folder}: {why}")
-        begun.writer.close()
-        begun.writer.verify()
-        return list(begun.writer.before)
     with contextlib.ExitStack() as held:
         if begun is not None:
             held.callback(begun.writer.close)
@@ -253,22 +223,14 @@ def perform(
     return records
 
 
-def _nothing_left(expanded: ExpandedPlan, begun: until.BegunRun, extends: bool, purpose: Purpose) -> str:
-    """Why no launch would be started; empty where one may be."""
-    before = begun.writer.before
-    if len(finished(expanded, before)) == len(expanded.order):
-        return "every launch of this plan is recorded, so nothing is started"
-    return until.nothing_to_decide(expanded, begun.manifest, before, purpose.standing) if extends else ""
-
-
 def _opened(prepared: PreparedCampaign, folder: Path, begun: until.BegunRun | None) -> tuple[RunWriter, Manifest]:
     """The run that is written, new or begun, and what its manifest says from now on."""
-    manifest = campaign_manifest(prepared, tuple(sys.argv))
+    manifest = campaign.campaign_manifest(prepared, tuple(sys.argv))
     if begun is None:
         return RunWriter(folder, manifest), manifest
     until.refuse_other_software(begun.manifest, manifest, folder)
     if others := add_hosts(folder, manifest.hosts):
-        note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
+        flags.note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
     return begun.writer, msgspec.structs.replace(manifest, plan=begun.manifest.plan)
 
 
@@ -278,14 +240,14 @@ def _launched(
     expanded, records = prepared.expanded, list(writer.before)
     done = finished(expanded, writer.before, some_from(manifest) or 0)
     done |= until.closed(expanded, manifest, writer.before, extends)
-    known = {(record.case, record.launch): record.duet.seconds if record.duet else None
-             for record in writer.before if not record.lost}  # fmt: skip
+    recorded = {(record.case, record.launch): record.duet.seconds if record.duet else None
+                for record in writer.before if not record.lost}  # fmt: skip
     differences = (*prepared.stacks.differences, *disturbances(expanded.placements.values()))
     show_cells(expanded, differences, prepared.stacks.missing)
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = None
     if expanded.plan.until == "decided":
-        decider = until.Decider(expanded, manifest, records, sink.say, standing=purpose.standing)
+        decider = until.Decider(expanded, manifest, records, sink.say, purpose.standing)
     if extends:
         sink.say("judged by bets from now on: what a fixed number of launches just decided may be open again", 0)
         extend(writer.directory, expanded.plan.launches)
@@ -302,7 +264,7 @@ def _launched(
         return decider(block) if decider else None
 
     try:
-        run_campaign(prepared, sink, done, known, check, wanted)
+        campaign.run_campaign(prepared, sink, done, recorded, check, wanted)
         if decider and (more := decider.finish()):
             sink.say(f"more launches: {until.resuming(writer.directory, until='decided', launches=more)}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
@@ -316,10 +278,10 @@ def _launched(
 
 def _left(writer: RunWriter, error: BaseException) -> str:
     """What there is of a run that ended with an error, and how to continue it; without what the error says itself."""
-    said = isinstance(error, RunWriteError)
+    tells = isinstance(error, RunWriteError)
     if writer.lost() is not None:
-        return "" if said else f" {writer.standing()}"
-    if said:
+        return "" if tells else f" {writer.standing()}"
+    if tells:
         return f" To continue: {until.resuming(writer.directory)}"
     there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
     return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {until.resuming(writer.directory)}"

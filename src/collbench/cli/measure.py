@@ -9,9 +9,10 @@ import contextlib
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import msgspec
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from collbench import backends, collectives, workloads
 from collbench.bindings.spec import WorldSettings
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
-from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
 from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
@@ -40,17 +40,17 @@ from collbench.schema.world import Place, read_places
 from collbench.units import counted, parse_size
 from collbench.workloads.program import Program
 
-#: A rescue waits this long for a record that is being written (s).
-LONGEST_WAIT = 0.2
+LONGEST_WAIT = 0.2  #: A rescue waits this long for a record that is being written (s).
 
 # Flags. Letters are those of nccl-tests. -----------------------------------------------------------------------------
 
-# fmt: off
-
 
 class OutputOptions(Options):
-    """Where the records go."""
+    """Where the records go. What only some commands let users say of the world is None for the others."""
 
+    ranks: int | None = None
+    fault: str | None = None
+    turns: Path | None = None
     style: str = option("--style", "How results are printed.", type=click.Choice(list(STYLES)), default="table")
     out: Path | None = option("--out", "Keep the run: manifest, records, every sample.", "DIR", type=PATH)
     output_file: Path | None = option("-J --output_file", "Write the json document to FILE too.", "FILE", type=PATH)
@@ -59,9 +59,9 @@ class OutputOptions(Options):
 class WorldOptions(OutputOptions):
     """The same, and the ranks."""
 
-    timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")
+    timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")  # fmt: skip
     ranks: int | None = option("--ranks", "Ranks of the fake backend.  [default: 4]", "N", type=int)
-    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang in a rank's N-th operation.", "KIND:RANK[@N]")
+    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang in a rank's N-th operation.", "KIND:RANK[@N]")  # fmt: skip
 
 
 class _Sizes(Options):
@@ -72,14 +72,14 @@ class _Sizes(Options):
 
 
 class _Samples(Options):
-    device: str | None = option("--device", "Where the data lives.  [default: where the backend has it, cpu without one]", type=click.Choice(["cpu", "gpu"]))
+    device: str | None = option("--device", "Where the data lives.  [default: where the backend has it, cpu without one]", type=click.Choice(["cpu", "gpu"]))  # fmt: skip
     share_gpu: bool = switch("--share-gpu", "Let several ranks use one GPU: tests of function, no measurement.")
     iters: int | None = option("-n --iters", "Exactly N samples a size, instead of a time budget.", "N", type=int)
     warmup: int = option("-w --warmup_iters", "Operations before the first sample.", "N", type=int, default=5)
-    check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)
-    blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))
-    gate: str = option("--gate", "How ranks are lined up before a sample.", type=click.Choice(["auto", *GATES]), default="auto")
-    cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))
+    check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)  # fmt: skip
+    blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))  # fmt: skip
+    gate: str = option("--gate", "How ranks are lined up before a sample.", type=click.Choice(["auto", *GATES]), default="auto")  # fmt: skip
+    cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))  # fmt: skip
     burst: int = option("--burst", "Operations of a sample in cadence streaming.", "N", type=int, default=20)
     budget: str = option("--budget", "Time for the samples of one size.", "TIME", default="0.25s")
     floor: int = option("--floor", "Samples a size at least, whatever the budget.", "N", type=int, default=20)
@@ -106,14 +106,14 @@ class CollectiveOptions(_Sizes, _Samples, WorldOptions):
 
 class _Run(WorldOptions):
     plan: str = PLAN
-    placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)
-    turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)
+    placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)  # fmt: skip
+    turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)  # fmt: skip
 
 
 class _Benchmarks(Options):
     words: tuple[str, ...] = argument(nargs=-1, metavar="[NAMES] [PARAMETER=VALUES]...")
     iters: int | None = option("-n --iters", "Exactly N samples, instead of a time budget.", "N", type=int)
-    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=1)
+    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=1)  # fmt: skip
     budget: str = option("--budget", "Time for the samples of a benchmark.", "TIME", default="5s")
     floor: int = option("--floor", "Samples at least, whatever the budget.", "N", type=int, default=3)
     timeout: str = option("-T --timeout", "Longest time of one execution.", "TIME", default="300s")
@@ -124,7 +124,6 @@ class _Suite(_Benchmarks, OutputOptions):
     pass
 
 
-# fmt: on
 # Commands ------------------------------------------------------------------------------------------------------------
 
 
@@ -142,21 +141,16 @@ def collective_command(name: str) -> click.Command:
         for axis, plan_key in plan_keys_of("what", "how").items():
             flags = {axis: plan_key.flag.spelled[0]} if plan_key.flag else {"minbytes": "-b", "maxbytes": "-e"}
             if not support.has(axis, plan_key):
-                unused[f"backend {backend}" if plan_key.row(row) else row.name] += [
-                    flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE
-                ]
+                typed = (flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE)
+                unused[f"backend {backend}" if plan_key.row(row) else row.name].extend(typed)
         notices = [f"ignored: {one} does not use {', '.join(flags)}." for one, flags in unused.items() if flags]
-        carry_out(plan, options, notices, ranks=options.ranks, fault=options.fault)
+        carry_out(plan, options, notices)
 
     return measure
 
 
 def plan_of(name: str, options: CollectiveOptions) -> Plan:
-    """The plan that the flags of a collective stand for; those that are no axis have the names of the plan's keys.
-
-    Raises:
-        RequestError: flags that contradict each other.
-    """
+    """The plan of the flags of a collective, or RequestError; those that are no axis have the names of its keys."""
     low, high, cadence, blocking = options.minbytes, options.maxbytes, options.cadence, options.blocking
     if options.stepbytes is not None and options.stepfactor is not None:
         raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
@@ -183,8 +177,6 @@ def plan_of(name: str, options: CollectiveOptions) -> Plan:
 _NO_KEYS = frozenset(("minbytes", "maxbytes", "stepfactor", "stepbytes", "blocking", "device", "style", "out",
                       "output_file", "ranks", "fault"))  # fmt: skip
 
-_OTHER_DEVICE = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}
-
 
 def _backend_on(device: str | None, backend: str | None) -> str | None:
     """The backend that was asked for, or the usual one on that device; RequestError where its data is elsewhere."""
@@ -194,7 +186,7 @@ def _backend_on(device: str | None, backend: str | None) -> str | None:
         return default_backend(device)
     if backends.get(backend).device != device:
         usable = ", ".join(other.name for other in backends.every() if other.device == device)
-        on = _OTHER_DEVICE[device]
+        on = "GPU (gpu)" if device == "cpu" else "host (cpu)"
         raise RequestError(f"--device {device}: {backend} has its data on the {on}. There are: {usable}.")
     return backend
 
@@ -213,10 +205,9 @@ def run_command(options: _Run) -> None:
     plan = load_plan(path, options.plan)
     if options.output_file is not None and options.output_file.resolve() == path.resolve():
         raise RequestError(f"-J {options.output_file}: would overwrite the plan. Name another file.")
-    source = click.get_current_context().get_parameter_source("timeout")
-    if source is not None and source is not ParameterSource.DEFAULT:
+    if click.get_current_context().get_parameter_source("timeout") not in (None, ParameterSource.DEFAULT):
         plan = msgspec.structs.replace(plan, timeout=options.timeout)
-    carry_out(plan, options, (), path, options.ranks, options.fault, places, options.turns)
+    carry_out(plan, options, (), path, places)
 
 
 @command("demo", OutputOptions)
@@ -259,12 +250,12 @@ def suite_command(options: _Suite) -> None:
     benchmarks = []
     for program in programs:  # what is given to it alone counts more than what is given to all
         values = {name: settings.get(f"{program.name}.{name}", settings.get(name)) for name in parameters_of(program)}
-        benchmarks.append({"name": program.name, **{name: own for name, own in values.items() if own is not None}})
-    plan = Plan(
-        title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks),
-        iters=options.iters, warmup=options.warmup, budget=options.budget, floor=options.floor,
-        cap=max(options.floor, USUAL_CAP), timeout=options.timeout, folder=options.folder,
-    )  # fmt: skip
+        benchmarks.append(
+            {"name": program.name, **{name: value for name, value in values.items() if value is not None}}
+        )
+    keys = {name: getattr(options, name) for name in ("iters", "warmup", "budget", "floor", "timeout", "folder")}
+    cap = max(options.floor, USUAL_CAP)
+    plan = Plan(title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks), cap=cap, **keys)
     carry_out(plan, options)
 
 
@@ -275,14 +266,12 @@ def _list_suites() -> None:
             program = workloads.get(name)
             reason = program.missing()
             click.echo(f"  {'yes' if reason is None else 'no '} {name:<17} {program.summary}")
-            if reason is not None:
-                click.echo(f"      {'':<17} {reason}")
-            if program.distributed:
-                click.echo(f"      {'':<17} on several ranks: mpirun -n 2 collbench suite {name}, or torchrun")
-            for axis in program.axes:
-                click.echo(f"      {'':<17} {axis.name}={axis.neutral}: {axis.means}")
-            if program.sizes:
-                click.echo(f"      {'':<17} size={','.join(map(str, program.sizes))}")
+            lines = [] if reason is None else [reason]
+            lines += [f"on several ranks: mpirun -n 2 collbench suite {name}, or torchrun"] * program.distributed
+            lines += [f"{axis.name}={axis.neutral}: {axis.means}" for axis in program.axes]
+            lines += [f"size={','.join(map(str, program.sizes))}"] if program.sizes else []
+            for line in lines:
+                click.echo(f"      {'':<17} {line}")
 
 
 def _programs(names: Sequence[str]) -> list[Program]:
@@ -293,18 +282,14 @@ def _programs(names: Sequence[str]) -> list[Program]:
     chosen: dict[str, None] = {}
     for name in names:
         if name not in suites and name not in workloads.names():
-            known = (*suites, *workloads.names())
-            raise RequestError(f"{name!r} is neither a suite nor a benchmark. {suggestion(name, known)}")
+            hint = suggestion(name, (*suites, *workloads.names()))
+            raise RequestError(f"{name!r} is neither a suite nor a benchmark. {hint}")
         chosen |= dict.fromkeys(suites.get(name, (name,)))
     return [workloads.get(name) for name in chosen]
 
 
 def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Values by parameter, as they were typed: `n` of all benchmarks that have it, `linpack.n` of one.
-
-    Raises:
-        RequestError: none of the benchmarks has the parameter, or it is given twice.
-    """
+    """Values by parameter, as typed: `n` of all benchmarks, `linpack.n` of one; RequestError of others, or twice."""
     shared = dict.fromkeys(name for program in programs for name in parameters_of(program))
     known = (*shared, *(f"{program.name}.{name}" for program in programs for name in parameters_of(program)))
     values: dict[str, tuple[str, ...]] = {}
@@ -321,23 +306,29 @@ def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, 
     return values
 
 
-class TerminalSink:
-    """Writes first to disk, then prints. Counts what was measured, failed and skipped.
+def opened(path: Path, mode: str) -> IO[str]:
+    """A file to write to; of a pipe that nobody reads an OSError at once, where open(2) would wait for a reader."""
 
-    Every rank has one; only that of rank 0 (`speaks`) writes.
-    """
+    def at_once(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
+        os.set_blocking(descriptor, True)
+        return descriptor
+
+    return open(path, mode, encoding="utf-8", opener=at_once)  # pathlib takes no opener
+
+
+class TerminalSink:
+    """Writes first to disk, then prints, and counts. Every rank has one; only that of rank 0 (`speaks`) writes."""
 
     def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
-        self._speaks, self._style_name = speaks, style
+        self._speaks, self._style_name, self._out, self._output_file = speaks, style, out, output_file
         self._style: Style = new_style(style)
         self._document: Style | None = None if output_file is None else new_style("json")
-        self._out, self._output_file = out, output_file
         self._writer: RunWriter | None = None
         self._bar: Any = None
         self._listening = True
         self._lock = threading.RLock()
-        self.measured = self.failed = self.skipped = 0
-        self.reasons: dict[str, None] = {}
+        self._counts, self._reasons = Counter[str](), dict[str, None]()
 
     def begin(self, manifest: Manifest, cases: int) -> None:
         """Create the run, print the heading."""
@@ -370,11 +361,9 @@ class TerminalSink:
         with self._alone():
             if self._writer is not None:
                 record = self._writer.append(record, samples)
-            self.measured += record.status == "ok"
-            self.failed += record.status == "failed"
-            self.skipped += record.status == "skipped"
+            self._counts[record.status] += 1
             if record.reason is not None:
-                self.reasons[record.reason] = None
+                self._reasons[record.reason] = None
             if self._document is not None:
                 self._document.add(record)
             self._print(self._style.add(record))
@@ -383,12 +372,7 @@ class TerminalSink:
                 self._bar.update()
 
     def finish(self) -> None:
-        """Print what the style still holds, write `-J`, close the run. Safe to call twice.
-
-        Raises:
-            RunWriteError: the output file cannot be written, or the run does not exist any more.
-            Interrupted: nobody reads standard output.
-        """
+        """Print what is still held, write `-J`, close the run; RunWriteError, Interrupted. Safe to call twice."""
         if not self._speaks:
             return
         with self._alone():
@@ -423,9 +407,8 @@ class TerminalSink:
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         n, where = self._writer.count, self._writer.directory
-        if n == 0:
-            return " Nothing was recorded."
-        return f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
+        text = f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
+        return text if n else " Nothing was recorded."
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -457,41 +440,26 @@ class TerminalSink:
             raise RunWriteError(f"standard output: {error.strerror}.") from error
 
     def verdict(self) -> int:
-        """Exit code for what was measured.
-
-        Raises:
-            RequestError: every case was skipped.
-        """
-        if self.failed:
-            return 1
-        if self.measured == 0 and self.skipped:
-            raise RequestError(f"nothing was measured: {'; '.join(self.reasons)}.")
-        return 0
+        """Exit code for what was measured; RequestError where every case was skipped."""
+        if self._counts.keys() == {"skipped"}:
+            raise RequestError(f"nothing was measured: {'; '.join(self._reasons)}.")
+        return 1 if self._counts["failed"] else 0
 
 
 def carry_out(
-    plan: Plan,
-    output: OutputOptions,
-    notices: Iterable[str] = (),
-    plan_file: Path | None = None,
-    ranks: int | None = None,
-    fault: str | None = None,
-    places: tuple[Place, ...] | None = None,
-    turns: Path | None = None,
-) -> None:
+    plan: Plan, output: OutputOptions, notices: Iterable[str] = (),
+    plan_file: Path | None = None, places: tuple[Place, ...] | None = None,
+) -> None:  # fmt: skip
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
-    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
-    the ranks, `turns` is the folder of pipes by which they take turns with other worlds.
-
-    Raises:
-        CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
+    `notices` are printed first, unless the plan is refused; errors name the `plan_file`; `places` are those planned.
     """
     check_plan(plan)
     out, output_file = output.out, output.output_file
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
-    world = WorldSettings(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places, turns=turns)
+    world = WorldSettings(plan["thread_level"], plan.timeout_seconds, output.ranks, output.fault, places=places,
+                          turns=output.turns)  # fmt: skip
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, world, tuple(sys.argv))
     speaks = launcher.detect().rank == 0

@@ -1,4 +1,4 @@
-"""Flags as data: how a command declares those that it has, and those that several commands share.
+"""What commands share: how each declares its flags, flags of several, and text for the terminal.
 
 The options of a command are a class whose attributes are flags and arguments, in the order of `--help`; the command
 gets an instance of it, whose attributes are what was typed. Nothing here is slow to import.
@@ -6,15 +6,18 @@ gets an instance of it, whose attributes are what was typed. Nothing here is slo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from collbench.errors import RequestError
+from collbench.errors import RequestError, in_lines, in_one_line
 from collbench.launch.shipped import plans
 from collbench.units import parse_size
 
@@ -38,11 +41,8 @@ class Declared(NamedTuple):
 
 def option(names: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
     """A flag with a value: `-b --minbytes`, its line of help, and what stands for its value there."""
-    return Declared(
-        click.Option,
-        tuple(names.split()),
-        {"help": text, "metavar": metavar, "default": None, "show_default": True, **settings},
-    )
+    settings = {"help": text, "metavar": metavar, "default": None, "show_default": True, **settings}
+    return Declared(click.Option, tuple(names.split()), settings)
 
 
 def several(names: str, text: str, metavar: str | None = None, **settings: Any) -> Any:
@@ -80,15 +80,12 @@ Typed = TypeVar("Typed", bound=Options)
 def command(
     name: str, options: type[Typed], **settings: Any
 ) -> Callable[[Callable[[Typed], int | None]], click.Command]:  # fmt: skip
-    """A decorator: the command of a function that gets these options. Its docstring is the help, unless one is given."""
+    """A decorator: the command of a function that gets these options. Its docstring is the help, else `help`."""
 
     def decorate(run: Callable[[Typed], int | None]) -> click.Command:
-        def callback(**typed: Any) -> int | None:
-            return run(options(**typed))
-
-        return click.Command(
-            name, callback=callback, params=options.parameters(), **{"help": run.__doc__, **settings}
-        )  # fmt: skip
+        settings.setdefault("help", run.__doc__)
+        parameters = options.parameters()
+        return click.Command(name, callback=lambda **typed: run(options(**typed)), params=parameters, **settings)
 
     return decorate
 
@@ -96,13 +93,21 @@ def command(
 # Types ---------------------------------------------------------------------------------------------------------------
 
 
-class NonEmptyText(click.types.StringParamType):
-    """A text that is not empty."""
+class Converted(click.ParamType[Any]):
+    """A type by its name in usages, and what converts a value or raises click.BadParameter."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value:
-            self.fail("it is empty. Give it a value, or leave it out.", param, ctx)
-        return super().convert(value, param, ctx)
+    def __init__(self, name: str, convert: Callable[[Any], Any]) -> None:
+        self.name, self._convert = name, convert
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._convert(value)
+
+
+def text(value: str) -> str:
+    """One that is not empty."""
+    if not value:
+        raise click.BadParameter("it is empty. Give it a value, or leave it out.")
+    return value
 
 
 class NamedPath(click.Path):
@@ -124,59 +129,50 @@ class NamedPath(click.Path):
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
 
 
-class Share(click.ParamType[float]):
+def share(value: str | float) -> float:
     """`2%` or `0.02`: a share, from 0 to below 100 %."""
-
-    name = "PERCENT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As a share."""
-        if isinstance(value, float):
-            return value
-        match = _PERCENT.fullmatch(str(value).strip())
-        share = float(match[1]) / (100 if match[2] else 1) if match else 1.0
-        if share >= 1:
-            self.fail(f"{value!r} is not a percentage from 0 to below 100. Write 2% or 0.02.", param, ctx)
-        return share
+    if isinstance(value, float):
+        return value
+    match = _PERCENT.fullmatch(value.strip())
+    number = float(match[1]) / (100 if match[2] else 1) if match else 1.0
+    if number >= 1:
+        raise click.BadParameter(f"{value!r} is not a percentage from 0 to below 100. Write 2% or 0.02.")
+    return number
 
 
-class MarginsType(click.ParamType["Margins"]):
+def margins(value: str | Margins) -> Margins:
     """`2%`, or by size `20%:1M,10%:64M,5%`; the last one is for all other sizes."""
+    from collbench.schema.store import Margin, has_all_sizes
 
-    name = "PERCENT[:SIZE,...]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Margins:
-        """As the gate takes them."""
-        from collbench.schema.store import Margin, has_all_sizes
-
-        if isinstance(value, tuple):
-            return value
-        converted = []
-        for part in str(value).split(","):
-            share, _, size = part.partition(":")
-            try:
-                largest = parse_size(size) if size else None
-            except RequestError as error:
-                self.fail(str(error), param, ctx)
-            converted.append(Margin(Share().convert(share, param, ctx), largest))
-        if not has_all_sizes(tuple(converted)):
-            self.fail(f"{value!r} is not in the order of sizes, or its last part has one. Write 20%:1M,5%.", param, ctx)
-        return tuple(converted)
+    if isinstance(value, tuple):
+        return value
+    converted = []
+    for part in value.split(","):
+        percentage, _, size = part.partition(":")
+        try:
+            largest = parse_size(size) if size else None
+        except RequestError as error:
+            raise click.BadParameter(str(error)) from error
+        converted.append(Margin(share(percentage), largest))
+    if not has_all_sizes(tuple(converted)):
+        raise click.BadParameter(f"{value!r} is not in the order of sizes, or its last part has one. Write 20%:1M,5%.")
+    return tuple(converted)
 
 
-def typed_share(share: float) -> str:
+MARGINS = Converted("PERCENT[:SIZE,...]", margins)
+
+
+def typed_share(number: float) -> str:
     """As it can be typed: a percentage without an exponent."""
-    return f"{share * 100:.10f}".rstrip("0").rstrip(".") + "%"
+    return f"{number * 100:.10f}".rstrip("0").rstrip(".") + "%"
 
 
-def typed_margins(margins: Margins) -> str:
-    """As they can be typed."""
-    return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in margins)
+def typed_margins(typed: Margins) -> str:
+    return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in typed)
 
 
 # Flags and arguments of several commands -----------------------------------------------------------------------------
 
-NAME = NonEmptyText()
 PATH = NamedPath()
 
 ALL_CELLS = "Every cell in tables, not only those that "
@@ -192,23 +188,52 @@ def _plan_names(context: click.Context, parameter: click.Parameter, incomplete: 
 
 
 #: The path of a file, or the name of a plan that comes with collbench (`shipped.find_plan`).
-PLAN = argument(type=NAME, shell_complete=_plan_names)
-OPTIONAL_PLAN = argument(type=NAME, required=False, shell_complete=_plan_names)
+PLAN = argument(type=text, shell_complete=_plan_names)
+OPTIONAL_PLAN = argument(type=text, required=False, shell_complete=_plan_names)
 
 RUN = argument(type=PATH)
 RUNS = argument(nargs=-1, type=PATH, required=True)
 
 ENGINE = option("--on --engine", "The engine: docker, podman, slurm, k8s.  [default: the plan's, or docker]", "NAME")
-SITE = option("--site", "What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]", "FILE", type=NAME)  # fmt: skip
-DOCKER_HOST = option("--docker-host", "Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]", "URL", type=NAME)  # fmt: skip
+SITE = option("--site", "What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]", "FILE", type=text)  # fmt: skip
+DOCKER_HOST = option("--docker-host", "Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]", "URL", type=text)  # fmt: skip
 
 GIVEN = several("--given", "Only cells with this value, such as policy=multi.", "FACTOR=VALUE")
 IN_BLOCKS = switch("--in-blocks", "The runs were measured alternately: launches of equal number are paired.")
 
 
-def margin(default: str, text: str) -> Any:
+def margin(default: str, meaning: str) -> Any:
     """`--margin`, with what it means for a command."""
-    return option("--margin", text, "PERCENT", type=Share(), default=default)
+    return option("--margin", meaning, "PERCENT", type=Converted("PERCENT", share), default=default)
 
 
 MARGIN = margin("5%", "Sides whose whole interval lies within it are the same.")
+
+
+# Text for the terminal, in which control characters are written out ---------------------------------------------------
+
+
+def say(text: str, nl: bool = True) -> None:
+    """Print it on standard output."""
+    click.echo(in_lines(text), nl=nl)
+
+
+def note(text: str) -> None:
+    """Print it on standard error."""
+    click.echo(in_lines(text), err=True)
+
+
+@contextlib.contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Where standard error is a terminal, it shows `what` until the block ends; elsewhere nothing is written."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = f"collbench: {in_one_line(what)} ..."
+    sys.stderr.write(line[: shutil.get_terminal_size().columns - 1])
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

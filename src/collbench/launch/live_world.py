@@ -1,7 +1,7 @@
 """A world while it lives: folders and boxes are made, its ranks run, their records are read, everything is removed.
 
 Whatever goes wrong in it, or lies in its folders, is a failure of this launch alone. A world that takes turns has a
-link to the driver: orders go to all ranks, reports come from rank 0. The ranks' end is machine/driver_link.py.
+link to the driver: orders go to all ranks, reports come from rank 0. The ranks' end is schema/world.py.
 """
 
 from __future__ import annotations

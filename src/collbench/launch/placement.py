@@ -19,8 +19,7 @@ import msgspec
 
 from collbench.errors import PlanError, RequestError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.machine.facts import format_cores
-from collbench.machine.topology import Core, Topology, TopologyGpu, in_order
+from collbench.machine.facts import Core, Topology, TopologyGpu, format_cores, in_order
 from collbench.registry import entry_points_of, loaded
 from collbench.schema.axes import is_spelling, name_and_number, policy_order
 from collbench.schema.plan import Plan

@@ -11,7 +11,7 @@ import msgspec
 
 from collbench.errors import PlanError, suggestion
 from collbench.launch import launchers
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.files import read_toml
 from collbench.schema.plan import mistake_in
 

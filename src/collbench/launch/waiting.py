@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import Interrupted
-from collbench.machine.process import to_handle
+from collbench.machine.launcher import to_handle
 from collbench.schema.plan import Plan
 from collbench.schema.store import PROGRESS
 from collbench.units import counted

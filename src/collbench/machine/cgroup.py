@@ -6,6 +6,7 @@ namespace shows.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -21,8 +22,7 @@ from collbench.schema.record import Confinement
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
 _MOUNT = "sys/fs/cgroup"
-#: Version 1 writes `no limit` as a number near 2**63.
-_UNLIMITED = 1 << 60
+_UNLIMITED = 1 << 60  #: Version 1 writes `no limit` as a number near 2**63.
 
 
 def text_of(path: Path | str) -> str | None:
@@ -49,10 +49,8 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     """Processor time in cores that the smallest quota allows; None without a limit."""
     limits = []
     for unified, folder in _groups(root, "cpu"):
-        if unified:
-            quota = (text_of(folder / "cpu.max") or "").split()
-        else:
-            quota = [text_of(folder / "cpu.cfs_quota_us") or "", text_of(folder / "cpu.cfs_period_us") or ""]
+        names = ("cpu.max",) if unified else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota = " ".join(text_of(folder / name) or "" for name in names).split()
         if len(quota) == 2 and all(word.isdecimal() for word in quota):
             limits.append(int(quota[0]) / int(quota[1]))
     return min(limits, default=None)
@@ -98,8 +96,7 @@ def memory_left(root: Path = Path("/")) -> int | None:
     return min((max(limit - used, 0) for limit, used in _memory(root)), default=None)
 
 
-#: How /proc/self/mountinfo writes blanks and backslashes (proc(5)).
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ESCAPE = re.compile(r"\\([0-7]{3})")  #: How /proc/self/mountinfo writes blanks and backslashes (proc(5)).
 
 
 @dataclass(frozen=True)
@@ -127,42 +124,28 @@ def under(folder: Path, root: Path = Path("/")) -> Mount:
             continue
         point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
         if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(mount.point):
-            mount = Mount(kind[0], _device(fields[2], root), point)
+            device = ""  # of these numbers (`254:0`); a file system may have none
+            with contextlib.suppress(OSError):
+                device = (root / "sys/dev/block" / fields[2]).resolve(strict=True).name
+            mount = Mount(kind[0], device, point)
     return mount
-
-
-def _device(numbers: str, root: Path) -> str:
-    """The block device of these numbers (`254:0`); empty for a file system without one."""
-    try:
-        return (root / "sys/dev/block" / numbers).resolve(strict=True).name
-    except OSError:
-        return ""
 
 
 def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
     """The block devices that have hardware behind them, by name."""
-    known = []
-    blocks = root / "sys/block"
-    for block in sorted(blocks.iterdir()) if blocks.is_dir() else ():
-        if not (block / "device").exists():  # loop devices, RAM disks
-            continue
-        queue = block / "queue"
-        rotational = text_of(queue / "rotational")
-        scheduler = re.search(r"\[(.+)\]", text_of(queue / "scheduler") or "")
-        known.append(
-            Disk(
-                name=block.name,
-                model=text_of(block / "device/model") or None,
-                rotational=rotational == "1" if rotational else None,
-                scheduler=scheduler[1] if scheduler else None,
-            )
-        )
-    return tuple(known)
+    listed = []
+    for device in sorted((root / "sys/block").glob("*/device")):  # which loop devices and RAM disks have not
+        block = device.parent
+        rotational = text_of(block / "queue/rotational")
+        scheduler = re.search(r"\[(.+)\]", text_of(block / "queue/scheduler") or "")
+        listed.append(Disk(
+            name=block.name, model=text_of(device / "model") or None,
+            rotational=rotational == "1" if rotational else None, scheduler=scheduler[1] if scheduler else None,
+        ))  # fmt: skip
+    return tuple(listed)
 
 
-#: Of a large world so many ranks of a confinement are named.
-FIRST_RANKS = 5
-
+FIRST_RANKS = 5  #: Of a large world so many ranks of a confinement are named.
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 #: By bit, as linux/capability.h numbers them.
@@ -176,43 +159,42 @@ _CAPABILITIES = (
 )  # fmt: skip
 
 
+def status_of(text: str | None) -> dict[str, str]:
+    """Values by name in the text of /proc/PROCESS/status."""
+    lines = (line.partition(":") for line in (text or "").splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
 def confinement() -> Confinement:
     """Of this process; `ranks` is empty."""
     import resource  # Unix has it
 
-    lines = (text_of("/proc/self/status") or "").splitlines()
-    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    bounding = status.get("CapBnd", "0")
+    status, namespaces = status_of(text_of("/proc/self/status")), dict[str, int]()
+    shm: int | None = None
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    for name in _NAMESPACES:
+        with contextlib.suppress(OSError):
+            namespaces[name] = Path(f"/proc/self/ns/{name}").stat().st_ino
+    with contextlib.suppress(OSError):
+        space = os.statvfs("/dev/shm")  # noqa: S108 - its size, not a file in it
+        shm = space.f_blocks * space.f_frsize
     return Confinement(
-        ranks=(),
-        namespaces={name: number for name in _NAMESPACES if (number := _namespace(name)) is not None},
-        shm=_size("/dev/shm"),  # noqa: S108 - its size, not a file in it
-        memlock=None if soft == resource.RLIM_INFINITY else soft,
-        capabilities=capabilities(int(bounding, 16)),
-        seccomp=status.get("Seccomp", "0") == "2",
-        no_new_privileges=status.get("NoNewPrivs", "0") == "1",
-        cpu_quota=cpu_quota(),
-        memory_limit=memory_limit(),
+        ranks=(), namespaces=namespaces, shm=shm, memlock=None if soft == resource.RLIM_INFINITY else soft,
+        capabilities=capabilities(int(status.get("CapBnd", "0"), 16)), seccomp=status.get("Seccomp", "0") == "2",
+        no_new_privileges=status.get("NoNewPrivs", "0") == "1", cpu_quota=cpu_quota(), memory_limit=memory_limit(),
         speculation={name: value for name, value in status.items() if name.lower().startswith("specul")},
-        cpu_weight=cpu_weight(),
-        priority=priority(),
-    )
+        cpu_weight=cpu_weight(), priority=priority(),
+    )  # fmt: skip
 
 
-#: Number of the system call ioprio_get, by machine.
-_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}
-
+_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}  #: Number of the system call ioprio_get, by machine.
 _SCHEDULERS = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr", os.SCHED_BATCH: "batch",
                os.SCHED_IDLE: "idle", 6: "deadline"}  # fmt: skip
 _IO_CLASSES = {1: "realtime", 2: "best-effort", 3: "idle"}
 
 
 def priority() -> str:
-    """Niceness, scheduling policy and I/O class of this process: `nice 0, other`, `nice 0, fifo 50, io idle`.
-
-    The I/O class is named where somebody set one that does not follow from the niceness (ioprio_set(2)).
-    """
+    """`nice 0, fifo 50, io idle`; the I/O class where it does not follow from the niceness (ioprio_set(2))."""
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     number, realtime = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
     policy = _SCHEDULERS.get(number & ~os.SCHED_RESET_ON_FORK, str(number))
@@ -246,15 +228,10 @@ def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[C
     differing = []
     for (_, apart), ranks in members.items():
         first, *others = (by_rank[rank].namespaces for rank in ranks)
-        common = dict(set(first.items()).intersection(*(other.items() for other in others)))
+        common = {name: number for name, number in first.items() if all(other.get(name) == number for other in others)}
+        named, count = (ranks[:FIRST_RANKS], len(ranks)) if many else (ranks, None)
         differing.append(
-            msgspec.structs.replace(
-                by_rank[ranks[0]],
-                ranks=tuple(ranks[:FIRST_RANKS] if many else ranks),
-                count=len(ranks) if many else None,
-                namespaces={name: number for name, number in first.items() if name in common},
-                own=apart,
-            )
+            msgspec.structs.replace(by_rank[ranks[0]], ranks=tuple(named), count=count, namespaces=common, own=apart)
         )
     return tuple(differing)
 
@@ -262,24 +239,6 @@ def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[C
 def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> set[tuple[str, str]]:
     """(machine, name) of the namespaces of which the ranks of the machine have several."""
     first: dict[tuple[str, str], int] = {}
-    return {
-        place
-        for confinement, machine in zip(by_rank, machines, strict=True)
-        for name, number in confinement.namespaces.items()
-        if first.setdefault(place := (machine, name), number) != number
-    }
-
-
-def _namespace(name: str) -> int | None:
-    try:
-        return Path(f"/proc/self/ns/{name}").stat().st_ino
-    except OSError:
-        return None
-
-
-def _size(folder: str) -> int | None:
-    try:
-        space = os.statvfs(folder)
-    except OSError:
-        return None
-    return space.f_blocks * space.f_frsize
+    return {place for confinement, machine in zip(by_rank, machines, strict=True)
+            for name, number in confinement.namespaces.items()
+            if first.setdefault(place := (machine, name), number) != number}  # fmt: skip

@@ -1,20 +1,19 @@
-"""Facts of this machine and process: host, cores, container, clocks, contention, environment, digests of files."""
+"""Facts of this machine and process: environment, processors, GPUs, host, container, clocks, contention, digests."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from collbench.machine import cgroup
+from collbench.machine import cgroup, nvml
 from collbench.machine.cgroup import confinement, disks, priority, text_of
-from collbench.machine.process import own_names
+from collbench.machine.launcher import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 from collbench.schema.world import HOST
@@ -32,22 +31,16 @@ _SECRET_NAME = re.compile(
     r"|(?<![A-Z0-9])(PWD|BEARER|COOKIES?|SESSION|SID|JWT|PINS?|LICEN[CS]ES?|DIR$|ROOT$)(?![A-Z0-9])"
 )
 _SECRET_VALUE = re.compile(r"://\S*@")
-
-#: Share of the time in which tasks waited for a CPU from which on we speak of contention.
-CONTENDED_SHARE = 0.10
+CONTENDED_SHARE = 0.10  #: Share of the time in which tasks waited for a CPU from which on we speak of contention.
 
 
 def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables with one of these prefixes or a common one, without those that a backend set for itself.
-
-    All others stay out of the manifest: environments hold secrets.
-    """
-    recorded = (*_COMMON, *prefixes)
-    names = own_names(environ)
+    """Variables with a prefix of these or of `_COMMON` that no backend set, for the manifest; no others: secrets."""
+    set_by_backends = own_names(environ)
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(recorded) and name not in names
+        if name.startswith((*_COMMON, *prefixes)) and name not in set_by_backends
         and not _SECRET_NAME.search(name.upper()) and not _SECRET_VALUE.search(value)
     }  # fmt: skip
 
@@ -57,11 +50,13 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+# Processors and GPUs --------------------------------------------------------------------------------------------------
+
+
 def format_cores(cores: Iterable[int]) -> str:
     """`0-3,8` for {0, 1, 2, 3, 8}: the kernel's own list format."""
-    ordered = sorted(cores)
     spans: list[list[int]] = []
-    for core in ordered:
+    for core in sorted(cores):
         if spans and core == spans[-1][-1] + 1:
             spans[-1][1:] = [core]
         else:
@@ -70,7 +65,7 @@ def format_cores(cores: Iterable[int]) -> str:
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """`0-3,8` as {0, 1, 2, 3, 8}: the kernel's own list format."""
+    """The inverse of `format_cores`."""
     cores: set[int] = set()
     for span in text.split(","):
         if span.strip():
@@ -85,21 +80,108 @@ def thread_siblings(cpu: int, root: Path = Path("/")) -> tuple[int, ...]:
     return tuple(sorted(parse_cores(listed or str(cpu))))
 
 
+def own_cores() -> frozenset[int]:
+    """Processors that this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+@dataclass(frozen=True)
+class Core:
+    """A logical processor: its number, its memory node, and the lowest number among those that share its core."""
+
+    number: int
+    node: int = 0
+    first_sibling: int = -1
+
+    @property
+    def physical(self) -> int:
+        """Equal for the processors that share a core."""
+        return self.number if self.first_sibling < 0 else self.first_sibling
+
+    @property
+    def is_first(self) -> bool:
+        return self.physical == self.number
+
+
+@dataclass(frozen=True)
+class TopologyGpu:
+    """A GPU by its UUID, with its memory node."""
+
+    uuid: str
+    node: int = 0
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Processors that this process may use, GPUs in order of bus or why there are none; `name` as in messages."""
+
+    cores: tuple[Core, ...]
+    gpus: tuple[TopologyGpu, ...] = ()
+    no_gpus: str = ""
+    name: str = "this machine"
+
+    def physical(self, numbers: Collection[int]) -> frozenset[int]:
+        """The cores of processors with these numbers, each by the lowest number among its hardware threads."""
+        cores = self._by_number
+        return frozenset(cores[number].physical if number in cores else number for number in numbers)
+
+    @cached_property
+    def _by_number(self) -> dict[int, Core]:
+        return {core.number: core for core in self.cores}
+
+    @property
+    def in_order(self) -> tuple[Core, ...]:
+        """Whole cores first, then the second processors of the same cores; both node by node."""
+        return in_order(self.cores)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Memory nodes that these processors belong to, ascending."""
+        return tuple(sorted({core.node for core in self.cores}))
+
+    def nodes_of(self, numbers: Collection[int]) -> tuple[int, ...]:
+        """Memory nodes of the processors with these numbers, ascending."""
+        cores = self._by_number
+        return tuple(sorted({cores[number].node for number in numbers if number in cores}))
+
+
+def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
+    """One processor of each core before the others, where so many are enough; else core by core. Both node by node."""
+    ordered = sorted(cores, key=lambda core: (not core.is_first, core.node, core.number))
+    if needed > sum(core.is_first for core in ordered):
+        ordered.sort(key=lambda core: (core.node, core.physical, core.number))
+    return tuple(ordered)
+
+
+def cores_of_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:
+    """By memory node; empty where the kernel does not say."""
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    return {int(folder.name[4:]): parse_cores(text_of(folder / "cpulist") or "") for folder in folders}
+
+
+def topology_here(root: Path = Path("/")) -> Topology:
+    """The part of this machine that this process may use."""
+    nodes = {core: node for node, cores in cores_of_nodes(root).items() for core in cores}
+    usable = sorted(own_cores())
+    processors = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in usable)
+    facts, no_gpus = nvml.gpus(root)
+    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
+    return Topology(tuple(processors), gpus, no_gpus)
+
+
 def container() -> str | None:
     """Name of the container of this process: from its launcher, else its hostname; None on a host."""
-    name = os.environ.get("COLLBENCH_CONTAINER")
-    if name:
-        return name
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
-    return os.uname().nodename if inside else None
+    return os.environ.get("COLLBENCH_CONTAINER") or (os.uname().nodename if inside else None)
 
 
 @dataclass(frozen=True)
 class RankFacts:
     """Where one rank runs. Equal `clock_id` means one CLOCK_MONOTONIC; equal `kernel_id` means one machine.
 
-    `cores` are the processors that it may use. `siblings` are the hardware threads of each of their cores that has
-    several, whether it may use all of them or not.
+    It may use `cores`; `siblings` are all hardware threads of each of their cores that has several.
     """
 
     host: str
@@ -143,19 +225,11 @@ def machine_id() -> str:
 
 def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     """Of this process; `gpu` is the UUID of the GPU that it uses, `clock` names one that is not the machine's."""
-    boot = machine_id()
+    boot, cores = machine_id(), own_cores()
     offsets = " ".join((text_of("/proc/self/timens_offsets") or "").split())
-    cores = own_cores()
-    return RankFacts(
-        host=host_name(),
-        kernel_id=boot,
-        clock_id=clock or f"{boot} {offsets}",
-        cores=cores,
-        container=container(),
-        confinement=confinement(),
-        gpu=gpu,
-        siblings=tuple(sorted({threads for cpu in cores if len(threads := thread_siblings(cpu)) > 1})),
-    )
+    siblings = tuple(sorted({threads for cpu in cores if len(threads := thread_siblings(cpu)) > 1}))
+    clock_id = clock or f"{boot} {offsets}"
+    return RankFacts(host_name(), boot, clock_id, cores, container(), confinement(), gpu, siblings)
 
 
 def have_common_clock(facts: Iterable[RankFacts]) -> bool:
@@ -165,12 +239,13 @@ def have_common_clock(facts: Iterable[RankFacts]) -> bool:
 
 def is_oversubscribed(facts: Iterable[RankFacts]) -> bool:
     """Whether any machine has more ranks than cores they may use; the hardware threads of a core are one."""
-    ranks: Counter[str] = Counter()
-    cores: dict[str, set[frozenset[int]]] = {}
+    cores: dict[str, list[frozenset[int]]] = {}
     for rank in facts:
-        ranks[rank.kernel_id] += 1
-        cores.setdefault(rank.kernel_id, set()).add(rank.physical)
-    return any(number > len(frozenset().union(*cores[machine])) for machine, number in ranks.items())
+        cores.setdefault(rank.kernel_id, []).append(rank.physical)
+    return any(len(of_ranks) > len(frozenset().union(*of_ranks)) for of_ranks in cores.values())
+
+
+# Contention -----------------------------------------------------------------------------------------------------------
 
 
 def cpu_stall_seconds() -> float | None:
@@ -192,10 +267,7 @@ class CoreTimes:
 
 
 def core_times() -> CoreTimes | None:
-    """Of the cores that this process may use, without what this process used itself (/proc/stat, proc(5)).
-
-    None where the kernel does not say.
-    """
+    """Of the cores that this process may use, without its own use (/proc/stat, proc(5)); None: not said."""
     cores = own_cores()
     names = {f"cpu{core}" for core in cores}
     lines = [line.split() for line in (text_of("/proc/stat") or "").splitlines()]
@@ -210,31 +282,24 @@ def core_times() -> CoreTimes | None:
 
 @dataclass(frozen=True)
 class Waited:
-    """Seconds since boot that tasks of this machine waited for a CPU; by control group, CPU seconds of throttling.
+    """Seconds since boot that tasks waited for a CPU; by control group, CPU seconds of throttling. None: not said.
 
-    `used` is what the cores of this process were used for, without what it used itself. None: the kernel does not say.
+    `used` is what the cores of this process were used for, without what it used itself.
     """
 
     stalled: float | None = None
     throttled: Mapping[str, float] = field(default_factory=dict)
     used: CoreTimes | None = None
 
-    def since(self, before: Waited) -> Waited:
-        """The increase since an earlier look."""
-        return _combined(self, before, -1)
-
-
-def _combined(one: Waited, two: Waited, sign: Literal[1, -1]) -> Waited:
-    """Sum or difference; unknown where one of the two is."""
-    stalled = None if one.stalled is None or two.stalled is None else one.stalled + sign * two.stalled
-    groups = one.throttled.keys() & two.throttled
-    throttled = {group: one.throttled[group] + sign * two.throttled[group] for group in groups}
-    if one.used is None or two.used is None:
-        return Waited(stalled, throttled)
-    user, system, steal = (
-        getattr(one.used, name) + sign * getattr(two.used, name) for name in ("user", "system", "steal")
-    )
-    return Waited(stalled, throttled, CoreTimes(one.used.cores, user, system, steal))
+    def since(self, other: Waited, sign: Literal[1, -1] = -1) -> Waited:
+        """The increase since an earlier look, or the sum; unknown where one of the two is."""
+        stalled = None if self.stalled is None or other.stalled is None else self.stalled + sign * other.stalled
+        groups = self.throttled.keys() & other.throttled
+        throttled = {group: self.throttled[group] + sign * other.throttled[group] for group in groups}
+        if self.used is None or other.used is None:
+            return Waited(stalled, throttled)
+        times = (getattr(self.used, name) + sign * getattr(other.used, name) for name in ("user", "system", "steal"))
+        return Waited(stalled, throttled, CoreTimes(self.used.cores, *times))
 
 
 def waited_now() -> Waited:
@@ -250,7 +315,7 @@ class Stretch:
 
     def and_then(self, other: Stretch) -> Stretch:
         """Both together."""
-        return Stretch(self.seconds + other.seconds, _combined(self.added, other.added, 1))
+        return Stretch(self.seconds + other.seconds, self.added.since(other.added, sign=1))
 
 
 class ContentionMeter:
@@ -283,39 +348,21 @@ class ContentionMeter:
 
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
-    cpuinfo = (text_of("/proc/cpuinfo") or "").splitlines()
-    models = (line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name"))
+    lines = (text_of("/proc/cpuinfo") or "").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return Host(
-        name=host_name(),
-        ranks=tuple(ranks),
-        kernel=os.uname().release,
-        cpu=next(models, os.uname().machine),
-        cores=os.cpu_count() or 1,
-        memory=memory_size(),
-        cgroup_cpus=cgroup.cpu_quota(),
-        cgroup_memory=cgroup.memory_limit(),
-        governor=text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        boot_id=boot_id(),
-        clock_step=clock_step() * 1e-9,
-        gpus=tuple(gpus),
-        cache=last_level_cache(),
-        priority=priority(),
-        disks=disks(),
-        huge_pages=huge_pages(),
-    )
+        name=host_name(), ranks=tuple(ranks), kernel=os.uname().release, cpu=next(models, os.uname().machine),
+        cores=os.cpu_count() or 1, memory=memory_size(), cgroup_cpus=cgroup.cpu_quota(),
+        cgroup_memory=cgroup.memory_limit(), governor=text_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        boot_id=boot_id(), clock_step=clock_step() * 1e-9, gpus=tuple(gpus), cache=last_level_cache(),
+        priority=priority(), disks=disks(), huge_pages=huge_pages(),
+    )  # fmt: skip
 
 
 def huge_pages(root: Path = Path("/")) -> str | None:
     """Which memory gets transparent huge pages: `always`, `madvise` (on request), `never`; None: it cannot be known."""
     text = text_of(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
     return text.partition("[")[2].partition("]")[0] or None
-
-
-def own_cores() -> frozenset[int]:
-    """Processors that this process may use; all of them where the system does not say."""
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
 
 
 def memory_size() -> int:
@@ -325,20 +372,14 @@ def memory_size() -> int:
 
 def last_level_cache(root: Path = Path("/")) -> int | None:
     """Bytes of the highest cache of the first processor; None where the kernel does not say."""
-    levels: list[tuple[int, int]] = []
-    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, size = text_of(index / "level"), text_of(index / "size")
-        if level and size and size.endswith("K"):
-            levels.append((int(level), int(size[:-1]) * 1024))
-    return max(levels, default=(0, None))[1]
+    folders = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*")
+    caches = ((text_of(folder / "level"), text_of(folder / "size")) for folder in folders)
+    sizes = ((int(level), int(size[:-1]) * 1024) for level, size in caches if level and size and size.endswith("K"))
+    return max(sizes, default=(0, None))[1]
 
 
 def sha256_of(path: str) -> str:
-    """SHA-256 of a file, in hexadecimal. Read once by a process as long as it stays what it is.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file, in hexadecimal, or OSError. Read once by a process as long as it stays what it is."""
     status = Path(path).stat()
     return _digest(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 

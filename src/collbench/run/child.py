@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted
-from collbench.machine.process import own_names
+from collbench.machine.launcher import own_names
 from collbench.run.failures import Watch
 from collbench.units import format_duration
 from collbench.workloads.protocol import SKIPPED

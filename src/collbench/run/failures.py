@@ -25,7 +25,7 @@ from typing import Any, NoReturn, Protocol
 
 from collbench.bindings.spec import Session, World, first_value
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
-from collbench.machine.process import SIGNALS, to_handle
+from collbench.machine.launcher import SIGNALS, to_handle
 from collbench.schema.record import Status
 from collbench.timing.loop import native_loop
 from collbench.units import format_duration

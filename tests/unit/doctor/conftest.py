@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.doctor.machines import idle
 
-from collbench.doctor.frame import Machine
+from collbench.doctor import Machine
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collbench.doctor.frame import Finding, Machine, Problem, ProgramOutput
+from collbench.doctor import Finding, Machine, Problem, ProgramOutput
 from collbench.machine.launcher import Launcher
 
 NO_LAUNCHER = Launcher("none")

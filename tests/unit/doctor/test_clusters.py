@@ -15,9 +15,8 @@ from tests.unit.test_k8s import PLAYED_SITE, cluster, says
 from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.cli import cli
-from collbench.doctor import clusters
+from collbench.doctor import Finding, clusters
 from collbench.doctor.clusters import k8s_cluster, rights
-from collbench.doctor.frame import Finding
 from collbench.errors import RequestError
 from collbench.launch.engines.k8s.objects import read
 

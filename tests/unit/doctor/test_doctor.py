@@ -18,9 +18,8 @@ from tests.unit.doctor.machines import FAILED, FOUR_RANKS, GOOD, NO_LAUNCHER, UN
 from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play, Playing
 
 from collbench import backends, doctor
-from collbench.cli import doctor as cli_doctor
-from collbench.doctor import BackendHere
-from collbench.doctor.frame import CHECKS, Finding, Machine, execute, here
+from collbench.cli import prepare
+from collbench.doctor import CHECKS, BackendHere, Finding, Machine, execute, here
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, PlanError, RequestError
 from collbench.launch import stacks
 from collbench.launch.stacks import ExaminedStack, examine, expanded_for
@@ -129,7 +128,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *argum
     monkeypatch.setattr(launcher, "detect", lambda environ=None: NO_LAUNCHER)
     monkeypatch.setattr(doctor, "examine", lambda machine, without: iter(findings.items()))
     monkeypatch.setattr(doctor, "backends_here", lambda: (BackendHere("mpi", ("MPICH 5.0.0",)),))
-    result = CliRunner().invoke(cli_doctor.doctor_command, list(arguments))
+    result = CliRunner().invoke(prepare.doctor_command, list(arguments))
     return result.exit_code, result.output
 
 
@@ -172,7 +171,7 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_rank_0_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examine", lambda *_: pytest.fail("rank 1 looked"))
     monkeypatch.setattr(launcher, "detect", lambda environ=None: Launcher("mpich", 1, 2))
-    result = CliRunner().invoke(cli_doctor.doctor_command, [])
+    result = CliRunner().invoke(prepare.doctor_command, [])
     assert (result.exit_code, result.output) == (0, "")
 
 

@@ -17,8 +17,7 @@ from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
 from collbench.bindings.gpu.nccl import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
-from collbench.doctor import gpus
-from collbench.doctor.frame import Check, Finding, Machine, ProgramOutput, execute
+from collbench.doctor import Check, Finding, Machine, ProgramOutput, execute, gpus
 from collbench.doctor.gpus import NcclInstallation, judge_nccl
 from collbench.machine import nvml
 from collbench.machine.launcher import Launcher

@@ -15,9 +15,8 @@ import pytest
 from tests.unit.doctor.machines import FOUR_RANKS, Outcomes, hanging, having, only, printed, program
 
 from collbench.bindings import mpi as loading
-from collbench.doctor import attach_probe, mpi
-from collbench.doctor.frame import Finding, Machine, ProgramOutput, Severity, execute
-from collbench.doctor.mpi import MpiLibrary, judge_cma, judge_mpi, judge_shm, judge_storage, judge_tmpdir
+from collbench.doctor import Finding, Machine, ProgramOutput, Severity, attach_probe, execute, mpi
+from collbench.doctor.mpi import MpiLibrary, judge_cma, judge_mpi, judge_shm, judge_tmpdir
 from collbench.errors import BackendUnavailable
 from collbench.machine.launcher import Launcher
 from collbench.units import format_bytes
@@ -154,7 +153,7 @@ def stored(machine: Machine, engine: bool = True, **devices: str) -> Finding:
         link.symlink_to(machine.path(f"sys/block/{device}"))
     if engine:
         machine.path("var/lib/docker").mkdir(parents=True)
-    return judge_storage(machine, Path("/work"))
+    return mpi.storage(machine, lambda: Path("/work"))
 
 
 STORAGE: Outcomes = {
@@ -162,7 +161,7 @@ STORAGE: Outcomes = {
     "engine on another device": ("warn", lambda m: stored(m, _="vda", var_lib_docker="vdb")),
     "no engine": ("ok", lambda m: stored(m, engine=False, _="vda")),
     "device of the host unknown": ("ok", lambda m: stored(m, _="overlay", var_lib_docker="vdb")),
-    "no mounts known": ("ok", lambda m: judge_storage(m, Path("/work"))),
+    "no mounts known": ("ok", lambda m: mpi.storage(m, lambda: Path("/work"))),
 }
 
 

@@ -17,17 +17,8 @@ from collbench import yardsticks as registry
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.planning import Cost
-from collbench.doctor import processors
-from collbench.doctor.frame import Finding, Machine, ProgramOutput, execute, here
-from collbench.doctor.processors import (
-    contention,
-    cores,
-    governor,
-    judge_cache,
-    judge_clocks,
-    judge_compiler,
-    judge_memory,
-)
+from collbench.doctor import Finding, Machine, ProgramOutput, execute, here, processors
+from collbench.doctor.processors import contention, cores, governor, judge_compiler
 from collbench.machine.launcher import Launcher
 from collbench.schema.store import NoReading
 from collbench.yardsticks import Readings
@@ -97,7 +88,9 @@ UNSHIFTED = "monotonic           0         0\nboottime            0         0\n"
 def clock(source: str, cost: float, available: str = "", offsets: str = "") -> Callable[[Machine], Finding]:
     files = {f"{SOURCE}/current_clocksource": f"{source}\n", f"{SOURCE}/available_clocksource": available,
              "proc/self/timens_offsets": offsets}  # fmt: skip
-    return lambda m: judge_clocks(having(m, {name: text for name, text in files.items() if text.strip()}), cost)
+    return lambda m: processors.clocks(
+        having(m, {name: text for name, text in files.items() if text.strip()}), lambda: cost
+    )
 
 
 CLOCKS: Outcomes = {
@@ -157,11 +150,11 @@ SWAPPED = {"proc/meminfo": "MemTotal: 9 kB\nSwapTotal:       2097152 kB\nSwapFre
 UNLIMITED = {"proc/meminfo": "SwapTotal: 0 kB\n", "sys/fs/cgroup/memory.max": "max\n"}
 
 MEMORY: Outcomes = {
-    "memory with swap and limit": ("ok", lambda m: judge_memory(having(m, SWAPPED), 4 * GIB)),
-    "memory without swap or limit": ("ok", lambda m: judge_memory(having(m, UNLIMITED), 4 * GIB)),
-    "little memory": ("warn", lambda m: judge_memory(m, 1 << 20)),
-    "little memory in a container": ("warn", lambda m: judge_memory(having(m, container="c"), 1 << 20)),
-    "memory unknown": ("unknown", lambda m: judge_memory(m, None)),
+    "memory with swap and limit": ("ok", lambda m: processors.memory(having(m, SWAPPED), lambda: 4 * GIB)),
+    "memory without swap or limit": ("ok", lambda m: processors.memory(having(m, UNLIMITED), lambda: 4 * GIB)),
+    "little memory": ("warn", lambda m: processors.memory(m, lambda: 1 << 20)),
+    "little memory in a container": ("warn", lambda m: processors.memory(having(m, container="c"), lambda: 1 << 20)),
+    "memory unknown": ("unknown", lambda m: processors.memory(m, lambda: None)),
 }
 
 
@@ -170,7 +163,7 @@ def cached(available: int | None, **sizes: str) -> Callable[[Machine], Finding]:
     for index, (level, size) in enumerate(sizes.items()):
         folder = f"{CPUS}/cpu0/cache/index{index}"
         files |= {f"{folder}/level": level.removeprefix("l"), f"{folder}/size": size}
-    return lambda m: judge_cache(having(m, files), available)
+    return lambda m: processors.cache(having(m, files), lambda: available)
 
 
 CACHE: Outcomes = {

@@ -20,7 +20,7 @@ from collbench.bindings.gpu.shared_library import SharedLibrary, load
 from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
 from collbench.errors import LibraryError
-from collbench.machine.process import own_names, set_own
+from collbench.machine.launcher import own_names, set_own
 from collbench.schema.axes import Op
 from collbench.timing.call import Native
 

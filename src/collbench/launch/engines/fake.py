@@ -7,7 +7,7 @@ from typing import NoReturn
 from collbench.errors import PlanError
 from collbench.launch.engines.spec import SHARING, Engine, LadderStep, Sharing, Site, WorldSpec, ladder_of
 from collbench.launch.waiting import StopCheck
-from collbench.machine.topology import Core, Topology
+from collbench.machine.facts import Core, Topology
 from collbench.schema.plan import Plan
 
 LADDER = ladder_of(

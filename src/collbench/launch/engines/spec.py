@@ -23,8 +23,7 @@ from collbench.launch.overrides import NO_OVERRIDES, Overrides
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
-from collbench.machine import topology
-from collbench.machine.topology import Topology
+from collbench.machine.facts import Topology, topology_here
 from collbench.schema.axes import STEPS
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import Plan
@@ -310,7 +309,7 @@ class Engine:
     bare: bool = False
     local: bool = False
     overlaps: bool = False
-    site: Callable[[Plan], Site] = lambda plan: Site(topology.here())
+    site: Callable[[Plan], Site] = lambda plan: Site(topology_here())
     commands: Callable[[WorldSpec], tuple[str, ...]] | None = None
     script: Callable[[Plan, Sequence[Launch], Mapping[LaunchCell, Placement]], str] | None = None
 

@@ -1,4 +1,4 @@
-"""What is here: `collbench list`, what exists and works; `collbench doctor`, what would spoil a measurement, and the fix.
+"""Before measuring: `list`, what exists and works; `doctor`, what would spoil a measurement; `image`; `completion`.
 
 What a command alone needs is imported when it runs.
 """
@@ -6,21 +6,28 @@ What a command alone needs is imported when it runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import get_completion_class
 
-from collbench.cli.options import DOCKER_HOST, ENGINE, SITE, Options, command, option, switch
-from collbench.cli.terminal import say, waiting_for
+from collbench.cli import options as flags
+from collbench.cli.options import DOCKER_HOST, Options, argument, command, option, say, switch, waiting_for
 from collbench.errors import RequestError
 from collbench.units import counted
 
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
-    from collbench.doctor import BackendHere
-    from collbench.doctor.frame import Finding, Problem
+    from collbench.bindings.spec import Backend
+    from collbench.doctor import BackendHere, Finding, Problem
+    from collbench.launch.engines.docker.images import ImageBuild
     from collbench.report.tables import Table
 
 # list ----------------------------------------------------------------------------------------------------------------
@@ -33,35 +40,17 @@ def list_command(options: Options) -> None:
     from collbench.launch import placement
     from collbench.timing.loop import native_loop
 
-    click.echo("backends")
-    for name in backends.names():
-        summary = detail = ""
-        try:
-            backend = backends.get(name)
-            summary, reason = backend.summary, backend.missing()
-            if reason is None:
-                libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
-                detail = f"{libraries}; dtypes {', '.join(backend.dtypes())}"
-        except RequestError as error:  # some libraries are missed only when they are loaded
-            reason = str(error)
-        _list_entry(name, backends.names(), summary, reason, detail)
+    _list_usable("backends", backends, _libraries)
     click.echo("drivers")
-    built, why = ("yes", "") if native_loop() is not None else (
-        "no ", " (not built: no C compiler or no Python.h at installation; reinstall with them)")  # fmt: skip
+    built, why = "yes", ""
+    if native_loop() is None:
+        built, why = "no ", " (not built: no C compiler or no Python.h at installation; reinstall with them)"
     click.echo(f"  {built} native       the C loop calls the library's function{why}")
     click.echo("  yes python       the call as a Python program makes it")
     click.echo("collectives")
     for name in collectives.names():
         click.echo(f"      {name:<15} {collectives.get(name).summary}")
-    click.echo("benchmarks of plans")
-    for name in workloads.names():
-        summary = ""
-        try:
-            program = workloads.get(name)
-            summary, reason = program.summary, program.missing()
-        except RequestError as error:
-            reason = str(error)
-        _list_entry(name, workloads.names(), summary, reason)
+    _list_usable("benchmarks of plans", workloads, lambda program: "")
     click.echo("policies of launch plans")
     for name in placement.policy_names():
         try:
@@ -71,35 +60,44 @@ def list_command(options: Options) -> None:
             say(f"  no  {name:<15} {error}")
 
 
-def _list_entry(name: str, names: Sequence[str], summary: str, reason: str | None, detail: str = "") -> None:
-    """A name and what it is, in columns as wide as the longest of all names; below, why it is not usable, or more."""
-    width = max(map(len, names))
-    say(f"  {'yes' if reason is None else 'no '} {name:<{width}} {summary}".rstrip())
-    if reason or detail:
-        say(f"      {'':<{width}} {reason or detail}")
+def _libraries(backend: Backend) -> str:
+    libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
+    return f"{libraries}; dtypes {', '.join(backend.dtypes())}"
+
+
+def _list_usable(title: str, registry: ModuleType, more: Callable[[Any], str]) -> None:
+    """Entries in columns as wide as the longest name: whether usable, the summary; below, why not, or more of it."""
+    click.echo(title)
+    width = max(map(len, registry.names()))
+    for name in registry.names():
+        summary = ""
+        try:
+            entry = registry.get(name)
+            summary, reason = entry.summary, entry.missing()
+            below = more(entry) if reason is None else reason
+        except RequestError as error:  # some libraries are missed only when they are loaded
+            reason = below = str(error)
+        say(f"  {'yes' if reason is None else 'no '} {name:<{width}} {summary}".rstrip())
+        if below:
+            say(f"      {'':<{width}} {below}")
 
 
 # doctor --------------------------------------------------------------------------------------------------------------
 
-#: Engines whose cluster is examined.
-_CLUSTERS = ("slurm", "k8s")
-
-#: Problems of the first screen, which then has some 25 lines.
-MOST_ROWS = 7
+_CLUSTERS = ("slurm", "k8s")  #: Engines whose cluster is examined.
+MOST_ROWS = 7  #: Problems of the first screen, which then has some 25 lines.
 
 
 class _DoctorOptions(Options):
-    # fmt: off
     as_json: bool = switch("--json", "Print everything as a JSON document.")
     every: bool = switch("--all", "Every check, what problems spoil, and why backends are missing.")
     image: str | None = option("--image", "Examine a container of this image instead.", "NAME")
     policy: str = option("--policy", "With --image: a launch policy.", "NAME", default="single")
     isolation: str = option("--isolation", "With --image: a ladder's step.", "STEP", default="strict")
     without: tuple[str, ...] = option("--without", "Omit a check; can be repeated.", "CHECK", multiple=True)
-    engine: str | None = ENGINE
-    site: str | None = SITE
+    engine: str | None = flags.ENGINE
+    site: str | None = flags.SITE
     docker_host: str | None = DOCKER_HOST
-    # fmt: on
 
 
 @command("doctor", _DoctorOptions)
@@ -138,10 +136,7 @@ def doctor_command(options: _DoctorOptions) -> None:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """What was found, by check. Of a machine: backends, number of GPUs; of a cluster: its engine and the site file.
-
-    `alone`: no launcher started this process.
-    """
+    """Findings by check. Of a machine backends, GPUs, is it `alone` (no launcher); of a cluster engine and site."""
 
     findings: dict[str, Finding]
     backends: tuple[BackendHere, ...] = ()
@@ -162,10 +157,9 @@ class DoctorReport:
 
 def _examine_machine(without: tuple[str, ...]) -> DoctorReport:
     from collbench import doctor
-    from collbench.doctor.frame import here
     from collbench.machine import nvml
 
-    machine = here()
+    machine = doctor.here()
     with waiting_for("examining this machine"):
         findings = dict(doctor.examine(machine, without))
         return DoctorReport(findings, doctor.backends_here(), len(nvml.gpus()[0]), machine.ranks is None)
@@ -177,15 +171,14 @@ def _examine_image(options: _DoctorOptions, image: str) -> int:
     from collbench.launch.stacks import examine, expanded_for
     from collbench.launch.waiting import Stopping
 
-    flags = [word for check in options.without for word in ("--without", check)]
-    flags += [flag for flag, typed in (("--json", options.as_json), ("--all", options.every)) if typed]
+    words = [word for check in options.without for word in ("--without", check)]
+    words += [flag for flag, typed in (("--json", options.as_json), ("--all", options.every)) if typed]
     stopping = Stopping()
+    engine, docker_host = options.engine or "docker", options.docker_host or ""
     with stopping.listening():
-        expanded = expanded_for(
-            image, options.policy, options.isolation, options.engine or "docker", options.docker_host or ""
-        )
+        expanded = expanded_for(image, options.policy, options.isolation, engine, docker_host)
         session = engines.get(expanded.plan.engine).connect(expanded.plan, stopping.check)
-        examined = examine(expanded, session, ("collbench", "doctor", *flags), stopping.check)
+        examined = examine(expanded, session, ("collbench", "doctor", *words), stopping.check)
     if not options.as_json:
         click.echo("\n".join((f"image {examined.title}", *(f"note: {line}" for line in examined.notes))))
     # What it proposes next is for somebody in the container.
@@ -231,10 +224,8 @@ def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
                   "\n".join((finding.observed, *(f"{word}: {getattr(problem, word)}" for problem in finding.problems
                                                  for word in ("cause", "effect", "fix")))))
                  for name, finding in examined.findings.items())  # fmt: skip
-    return [
-        Table(sentence(examined), ("backend", "library, or why it is missing"), backends),
-        Table("what the checks saw", ("check", "seen"), rows, notes),
-    ]
+    seen = Table("what the checks saw", ("check", "seen"), rows, notes)
+    return [Table(sentence(examined), ("backend", "library, or why it is missing"), backends), seen]
 
 
 def cost_line(cost: Cost) -> str:
@@ -264,3 +255,132 @@ def document(examined: DoctorReport) -> str:
              "cost": one.cost and asdict(one.cost)} for name, one in examined.findings.items()]  # fmt: skip
     result = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
     return json.dumps(result, indent=2)
+
+
+# image ---------------------------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    ("image", "tag"), ("id", "id"), ("code", "code"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
+    ("CUDA", "collbench.mpi.cuda"), ("mpi4py", "collbench.package.mpi4py"), ("torch", "collbench.package.torch"),
+    ("CuPy", "collbench.cupy"), ("NCCL", "collbench.nccl"), ("for CUDA", "collbench.cuda"),
+    ("Python", "collbench.python"), ("native loop", "collbench.native"), ("base", "collbench.base"),
+)  # fmt: skip
+
+
+class _BuildOptions(Options):
+    names: tuple[str, ...] = argument(nargs=-1, metavar="NAME...")
+    base: str | None = option("--base", "Base image, instead of the Dockerfile's.", "IMAGE")
+    no_cache: bool = switch("--no-cache", "Build every step again.")
+    ca_bundle: Path | None = option("--ca-bundle", "Certificates to trust while building.", "FILE", type=flags.PATH)
+    wheelhouse: Path | None = option("--wheelhouse", "Wheels to use before the package index.", "DIR", type=flags.PATH)
+    no_index: bool = switch("--no-index", "With --wheelhouse: no package index at all.")
+    cuda: str | None = option("--cuda", "With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]", type=click.Choice(("12", "13")))  # fmt: skip
+    arguments: tuple[str, ...] = flags.several("--build-arg", "Another argument of the Dockerfile.", "NAME=VALUE")
+    layer: str | None = option("--with", "Build NAME-LAYER on the image NAME that is there; sshd: for MPIJobs of Kubernetes.", "LAYER")  # fmt: skip
+    dry_run: bool = switch("--dry-run", "Print the builder's input, and build nothing.")
+    docker_host: str | None = DOCKER_HOST
+
+
+@command("build", _BuildOptions)
+def build_command(options: _BuildOptions) -> None:
+    """Build each NAME, an image that comes with collbench or the path of a NAME.Dockerfile, as collbench/NAME.
+
+    Without a name, all of them are listed.
+    """
+    from collbench.launch.engines.docker import images
+    from collbench.launch.engines.docker.client import Docker
+    from collbench.launch.engines.docker.images import reference_of
+    from collbench.launch.shipped import dockerfiles
+    from collbench.launch.waiting import Stopping
+
+    if not options.names:
+        raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
+    recipe = images.Recipe(options.base, options.no_cache, options.ca_bundle, options.wheelhouse, options.no_index,
+                           options.cuda, options.arguments)  # fmt: skip
+    prepare = images.prepare if options.layer is None else partial(images.prepare_with, options.layer)
+    builds = [prepare(name, recipe) for name in dict.fromkeys(options.names)]
+    if options.dry_run:
+        for image in builds:
+            _show_build(image)
+        return
+    stopping = Stopping()
+    engine = Docker(options.docker_host or "", stopping.check)
+    for image in builds:
+
+        def on_line(line: str, name: str = image.name) -> None:
+            if sys.stderr.isatty() or line.startswith("Step "):
+                click.echo(f"{name}: {line[:160]}", err=True)
+
+        contents = images.build(engine, image, on_line, stopping)
+        libraries = ", ".join(f"{library.name} {library.version}" for library in contents.libraries) or "no MPI"
+        click.echo(f"{reference_of(image.name)}: {libraries}, Python {contents.python}, collbench {contents.collbench}")
+
+
+def _show_build(build: ImageBuild) -> None:
+    """A real build also asks the image what it holds, and labels it."""
+    from collbench.launch.engines.docker.images import command_of, reference_of
+
+    click.echo(f"# {reference_of(build.name)}: the context, file by file, and where each comes from")
+    width = max(map(len, build.files))
+    for name, path in build.files.items():
+        say(f"{name:<{width}}  {path}")
+    click.echo("# with these files as a tar on its standard input:")
+    say(shlex.join(command_of(build)))
+
+
+class _ImagesOptions(Options):
+    names: tuple[str, ...] = argument(nargs=-1, metavar="[NAME]...")
+    docker_host: str | None = DOCKER_HOST
+
+
+@command("list", _ImagesOptions)
+def images_command(options: _ImagesOptions) -> None:
+    """What each image holds, from its labels; with a NAME, every label of that image."""
+    from tabulate import tabulate
+
+    from collbench.launch.engines.docker.client import Docker
+    from collbench.launch.engines.docker.images import inspect, listed, reference_of
+    from collbench.launch.probe import sources
+
+    engine = Docker(options.docker_host or "")
+    for name in options.names:
+        labels = inspect(engine, reference_of(name))["Config"].get("Labels") or {}
+        say(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True))
+    if options.names:
+        return
+    rows = listed(engine)
+    if not rows:
+        click.echo("no image of collbench on this engine; collbench image build NAME builds one")
+        return
+    for row in rows:
+        row["code"] = "as here" if row.get("collbench.sources") == sources() else "other: build again"
+        name, digest, number = row.get("collbench.base", "").partition("sha256:")
+        row["collbench.base"] = f"{name}{digest}{number[:12]}"
+    columns = [(title, key) for title, key in _COLUMNS if any(row.get(key) for row in rows)]
+    cells = [[row.get(key, "") for _, key in columns] for row in rows]
+    say(tabulate(cells, headers=[title for title, _ in columns], tablefmt="simple", disable_numparse=True))
+
+
+_GROUP = [build_command, images_command]
+image_command = click.Group("image", help="Build images, and list what they hold.", commands=_GROUP)
+
+
+# completion ----------------------------------------------------------------------------------------------------------
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+class _CompletionOptions(Options):
+    shell: str | None = argument(type=click.Choice(SHELLS), required=False, metavar="SHELL")
+
+
+@command("completion", _CompletionOptions)
+def completion_command(options: _CompletionOptions) -> None:
+    """Print the completion script for SHELL: bash, zsh or fish. For bash: eval "$(collbench completion bash)"."""
+    from collbench.cli import cli
+
+    if options.shell is None:
+        raise RequestError(f"completion: choose one of {', '.join(SHELLS)}.")
+    script = get_completion_class(options.shell)
+    assert script is not None
+    click.echo(script(cli, {}, "collbench", "_COLLBENCH_COMPLETE").source())
