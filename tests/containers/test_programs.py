@@ -264,7 +264,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
     assert labels["collbench.cuda"] == found.cuda
     assert labels["collbench.cupy"] == packages[f"cupy-cuda{found.cuda}x"]
     loads = (
-        "from collbench.bindings.gpu.shared_library import load; from cupy.cuda import nccl, runtime; "
+        "from collbench.bindings.gpu.device import load; from cupy.cuda import nccl, runtime; "
         "load('cudart', f'libcudart.so.{runtime.runtimeGetVersion() // 1000}', only=False); print(nccl.get_version())"
     )
     done = inside("openmpi-cuda", "python", "-c", loads)

@@ -18,7 +18,7 @@ from tests.unit import made_packages
 
 from collbench import backends, collectives
 from collbench.backends.fake import FakeBackend
-from collbench.bindings.operations import binder_of
+from collbench.bindings.spec import binder_of
 from collbench.collectives.row import Prepared
 from collbench.errors import BackendUnavailable, PlanError, Unsupported
 from collbench.launch.engines.fake import contents

@@ -24,10 +24,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.spec import Backend, Operation, Reductions, Session, WorldSettings
+from collbench.bindings.spec import (
+    Backend,
+    HostArguments,
+    Operation,
+    Session,
+    World,
+    WorldSettings,
+    as_parts,
+    operation_of,
+)
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, fold
+from collbench.collectives.row import Array, Collective, Prepared, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
@@ -114,13 +122,11 @@ class Hub:
         self._barrier.abort()
 
 
-class FakeWorld(Reductions):
+class FakeWorld(World):
     """The control plane over the hub."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
-        self._hub = hub
-        self.rank = rank
-        self.size = hub.ranks
+        self._hub, self.rank, self.size = hub, rank, hub.ranks
 
     def gather(self, value: Any) -> list[Any] | None:
         values = self._hub.exchange(self.rank, value)
@@ -195,17 +201,13 @@ class FakeSession(Session):
     def __init__(
         self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None, clocks: tuple[SimulatedClock, ...] = ()
     ) -> None:
-        self._hub = hub
-        self._rank = rank
-        self._host_clocks = clocks
+        self._hub, self._rank, self._host_clocks = hub, rank, clocks
         self.clock_id = f"simulated {rank % len(clocks)}" if clocks else None
         self._random = random.Random(rank)  # noqa: S311 - noise, not secrecy
         self._fault = fault if fault is not None and fault.rank == rank else None
         self._operations = 0
-        self.thread_level = level
-        self.world = FakeWorld(hub, rank)
-        self.clock = self._read_clock
-        self.signals = self._signals()
+        self.thread_level, self.world = level, FakeWorld(hub, rank)
+        self.clock, self.signals = self._read_clock, self._signals()
 
     def _read_clock(self) -> int:
         true = self.moment()
@@ -228,7 +230,7 @@ class FakeSession(Session):
         self._hub.clocks[self._rank] = max(self.moment(), arrived)
         return int(value)
 
-    def _meet(self, value: Any, cost: float) -> list[Any]:
+    def meet(self, value: Any, cost: float) -> list[Any]:
         """Exchange values; then all clocks are `cost` ns after the latest arrival, that of rank r 10 r ns more."""
         values = self._hub.exchange(self._rank, (value, self._hub.clocks[self._rank]))
         latest = max(clock for _, clock in values)
@@ -239,13 +241,13 @@ class FakeSession(Session):
         start, cell = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
         def announce() -> None:
-            start[0] = self._meet(int(start[0]), _BARRIER)[0]
+            start[0] = self.meet(int(start[0]), _BARRIER)[0]
 
         def receive(other: int) -> None:
             cell[0] = self._receive(other)
 
         return Signals(
-            barrier=lambda: self._meet(None, _BARRIER),
+            barrier=lambda: self.meet(None, _BARRIER),
             announce=announce,
             start=start,
             announces=self._rank == 0,
@@ -259,19 +261,13 @@ class FakeSession(Session):
         buffers = FakeBuffers(case, row, count, self._rank)
         operation = FakeOperation(self, case, row, buffers)
         call = whole(operation, why_not_native="the fake backend has no C function")
-        received = tuple(map(HostBuffer, buffers.output))
-        return Operation(on_host(buffers.input), received, call, case.in_place, buffers.blocks_held)
+        prepared = Prepared(buffers.input, buffers.output, in_place=case.in_place)
+        return operation_of(prepared, call, buffers.blocks_held)
 
     def due(self) -> str | None:
         """The fault of the operation that starts now, if any."""
         self._operations += 1
-        if self._fault is None or self._operations <= self._fault.at:
-            return None
-        return self._fault.kind
-
-    def perform(self, contribution: Array | None, cost: float) -> list[Array]:
-        """Everybody's contribution, after `cost` ns of virtual time."""
-        return self._meet(contribution, cost)
+        return self._fault.kind if self._fault is not None and self._operations > self._fault.at else None
 
     def is_lost_rank(self, error: BaseException) -> bool:
         return isinstance(error, LostRankError)
@@ -331,17 +327,17 @@ class FakeOperation:
             self._session.turn_back(entered)
         if result is None:
             return
-        for part, blocks in zip(self._buffers.output, (result,), strict=True):
-            part[...] = blocks
-            if fault == "corrupt" and part.size:
-                part.reshape(-1).view(np.uint8)[0] ^= 1
+        (output,) = self._buffers.output
+        output[...] = result
+        if fault == "corrupt" and output.size:
+            output.reshape(-1).view(np.uint8)[0] ^= 1
 
     def _arrive(self) -> Array | None:
         noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
         contribution = np.empty((0, self._buffers.count))
         if self._buffers.input is not None:
             contribution = self._buffers.input.copy()
-        inputs = self._session.perform(contribution, self._cost * noise)
+        inputs = self._session.meet(contribution, self._cost * noise)
         return self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
 
 
@@ -379,10 +375,8 @@ class FakeBackend(Backend):
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         fault = None if options.fault is None else Fault.parse(options.fault)
-        hub = Hub(self.world_size(options), options.timeout + 5.0)
-        run_ranks(
-            hub, lambda rank: body(FakeSession(hub, rank, options.thread_level, fault, self.clocks)), options.timeout
-        )
+        hub, level = Hub(self.world_size(options), options.timeout + 5.0), options.thread_level
+        run_ranks(hub, lambda rank: body(FakeSession(hub, rank, level, fault, self.clocks)), options.timeout)
 
 
 BACKEND = FakeBackend()

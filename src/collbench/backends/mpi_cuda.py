@@ -13,15 +13,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.gpu.device import Device, DeviceBlocks, device_buffers
-from collbench.bindings.mpi import HostMpiArguments, MpiSymbols, library_path, load_mpi, version_line
-from collbench.bindings.operations import binder_of, make_call
-from collbench.bindings.spec import Operation, Session, WorldSettings, allgather
+from collbench.bindings.gpu.device import Device, DeviceBlocks, buffer_of
+from collbench.bindings.mpi import HostMpiArguments, library_path, load_mpi, native_call, version_line
+from collbench.bindings.spec import Operation, WorldSettings, allgather, binder_of, make_call, operation_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable
@@ -203,8 +202,8 @@ class CudaSession(DeviceMpiSession):
         self.assigned.refuse(row)
         arguments = CudaMpiArguments(self._mpi, case, row, count, self.device)
         prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
-        call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
-        return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held)
+        call = make_call(prepared, partial(native_call, self._mpi), (arguments,))
+        return operation_of(prepared, call, arguments.blocks_held, buffer_of)
 
 
 def refusal(mpi: Any, gpu: str) -> str | None:
@@ -228,9 +227,7 @@ class MpiCudaBackend(DeviceMpiBackend):
 
     name = "mpi-cuda"
     summary = "CUDA-aware MPI on device buffers"
-
-    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
-        return CudaSession(self, mpi, level, options)
+    session = CudaSession
 
 
 BACKEND = MpiCudaBackend()

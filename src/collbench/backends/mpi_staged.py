@@ -12,17 +12,15 @@ from collbench.bindings.gpu.device import (
     HOST_TO_DEVICE,
     Device,
     DeviceBlocks,
+    buffer_of,
     copy_step,
-    device_buffers,
     host_blocks,
     wait_step,
 )
-from collbench.bindings.mpi import HostMpiArguments, MpiSymbols
-from collbench.bindings.operations import AllOf, as_parts, binder_of, make_call
-from collbench.bindings.spec import Buffer, Operation, Session, WorldSettings
+from collbench.bindings.mpi import HostMpiArguments, native_call
+from collbench.bindings.spec import Buffer, Operation, as_parts, binder_of, first_of, make_call, operation_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Part, Prepared, part
-from collbench.schema.axes import ThreadLevel
 
 #: The parts of an operation, in their order.
 TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to device"
@@ -56,6 +54,10 @@ class StagedArguments(HostMpiArguments):
                 return twin[first : first + view.shape[0]]
         raise AssertionError("a binder used a buffer that its arguments did not make")
 
+    def access(self, view: Array) -> Buffer:
+        """Where an input is written or a result appears: on the device, or on a rank without one on the host."""
+        return buffer_of(view if self._device is None else self.twin(view))
+
 
 def staged_parts(prepared: Prepared, arguments: StagedArguments, device: Device | None) -> tuple[Part, ...]:
     """The row's call between the copies that this rank's input and result need."""
@@ -78,16 +80,6 @@ def copying(name: str, device: Device | None, copies: list[tuple[int, int, int, 
     return part(name, *(copy_step(device, *copy) for copy in copies), wait_step(device))
 
 
-def buffers_of(
-    prepared: Prepared, arguments: StagedArguments, device: Device | None
-) -> tuple[Buffer | None, tuple[Buffer, ...]]:
-    """Where the input is written and the result appears: on the device, or on a rank without one on the host."""
-    if device is None:
-        return device_buffers(prepared)
-    source = None if prepared.input is None else arguments.twin(prepared.input)
-    return device_buffers(replace(prepared, input=source, output=tuple(map(arguments.twin, as_parts(prepared.output)))))
-
-
 class StagedSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
@@ -99,9 +91,9 @@ class StagedSession(DeviceMpiSession):
         prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
         if row.moves_data:
             prepared = replace(prepared, parts=staged_parts(prepared, arguments, device))
-        call = make_call(prepared, AllOf(MpiSymbols(self._mpi), device), (arguments,))
-        buffers = buffers_of(prepared, arguments, device)
-        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held)
+        symbols = first_of(partial(native_call, self._mpi), None if device is None else device.native)
+        call = make_call(prepared, symbols, (arguments,))
+        return operation_of(prepared, call, arguments.blocks_held, arguments.access)
 
 
 class MpiStagedBackend(DeviceMpiBackend):
@@ -110,9 +102,7 @@ class MpiStagedBackend(DeviceMpiBackend):
     name = "mpi-staged"
     summary = "MPI on host memory, with copies from and to the GPUs"
     axes: frozenset[str] = frozenset({"staging"})
-
-    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
-        return StagedSession(self, mpi, level, options)
+    session = StagedSession
 
 
 BACKEND = MpiStagedBackend()

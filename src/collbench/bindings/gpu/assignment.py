@@ -96,11 +96,8 @@ def _gpu_of(rank: int, views: tuple[VisibleGpus, ...], needing: frozenset[int]) 
     if not view.visible:
         why = view.why or "no CUDA device is visible"
         raise RequestError(f"rank {rank} on {view.host} has no GPU to use: {why}. See: collbench doctor.")
-    alike = [
-        other
-        for other in range(rank)
-        if other in needing and (views[other].kernel_id, views[other].visible) == (view.kernel_id, view.visible)
-    ]
+    before = [views[other] for other in range(rank) if other in needing]
+    alike = [other for other in before if (other.kernel_id, other.visible) == (view.kernel_id, view.visible)]
     return view.visible[len(alike) % len(view.visible)]
 
 
@@ -133,16 +130,16 @@ class GpuRuntime:
 
 @dataclass(frozen=True)
 class AssignedGpu:
-    """The GPU of this rank (its UUID; None: it needs none), and those of all ranks."""
+    """The GPU of this rank (its UUID; None: it needs none), and whether two ranks share one. `refused`: see above."""
 
     gpu: str | None
-    assignment: Assignment
+    refused: str | None
     shared: bool
 
     def refuse(self, row: Collective) -> None:
         """Raises `Unsupported`, on all ranks, where a row needs a GPU on every rank and some have none."""
-        if not row.has_server and self.assignment.refused is not None:
-            raise Unsupported(self.assignment.refused)
+        if not row.has_server and self.refused is not None:
+            raise Unsupported(self.refused)
 
 
 def assign_gpus(
@@ -162,7 +159,7 @@ def assign_gpus(
     except RequestError as error:
         raise BackendUnavailable(f"backend {backend}: {error}") from error
     used = [(view.kernel_id, uuid) for view, uuid in zip(views, assignment.gpus, strict=True) if uuid is not None]
-    return AssignedGpu(assignment.gpus[world.rank], assignment, len(set(used)) < len(used))
+    return AssignedGpu(assignment.gpus[world.rank], assignment.refused, len(set(used)) < len(used))
 
 
 def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
@@ -198,13 +195,11 @@ class DeviceMpiSession(MpiSession):
     """One rank of an MPI world, with a GPU or as parameter server without one."""
 
     def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: WorldSettings) -> None:
-        super().__init__(backend, mpi, level)
+        super().__init__(backend, mpi, level, options)
         self.runtime = runtime = backend.runtime
         self.assigned = assign_gpus(backend.name, self.world, options, runtime.missing(), runtime.visible)
-        gpu = self.assigned.gpu
-        self.device: Device | None = on_all(
-            self.world, backend.name, lambda: None if gpu is None else runtime.open(gpu)
-        )
+        gpu, world = self.assigned.gpu, self.world
+        self.device: Device | None = on_all(world, backend.name, lambda: None if gpu is None else runtime.open(gpu))
         self.gpu = None if self.device is None else self.device.facts
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from collbench.bindings.gpu.shared_library import how_to_install
+from collbench.bindings.gpu.device import how_to_install
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
