@@ -25,11 +25,11 @@ from collbench.launch.folders import SHARED_MEMORY, namespace
 from collbench.machine import topology
 from collbench.machine.cgroup import under
 from collbench.schema.record import Record
-from collbench.schema.store import read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
 from tests.containers.test_launch import need
 from tests.containers.worlds import LONG, ranks_of
 from tests.processes import LIMIT, wait_for
+from tests.runs import read_run
 
 FOLDER = "/var/tmp"  # noqa: S108 - the default of plans
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runs import read_run
 from tests.unit import made_packages
 
 from collbench import backends, collectives
@@ -25,7 +26,6 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look
 from collbench.launch.stacks import refuse_missing
 from collbench.schema.plan import Plan
-from collbench.schema.store import read_run
 
 Collbench = Callable[..., subprocess.CompletedProcess[str]]
 Install = Callable[..., str]

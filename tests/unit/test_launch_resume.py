@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runs import read_run
 from tests.unit.test_launch_campaign import first, held, leave
 
 from collbench.analysis.runs import observe, shortage
@@ -21,7 +22,7 @@ from collbench.launch.engines import fake, host
 from collbench.launch.engines.fake import FakeCommand, FakeEngineSession, Play, contents
 from collbench.machine import facts
 from collbench.schema import manifest as manifests
-from collbench.schema.store import RecordStream, RunWriter, read_run
+from collbench.schema.store import RecordStream, RunWriter
 
 Golden = Callable[[str, str], None]
 TOML = """

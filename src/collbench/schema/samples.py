@@ -266,12 +266,6 @@ class SampleFiles:
         self.close()
 
 
-def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
-    """Samples of one record of the run, as `SampleFiles.read`. To read many, keep a `SampleFiles`."""
-    with SampleFiles(directory) as files:
-        return files.read(record)
-
-
 class _BoundedReads(io.FileIO):
     """A file that refuses to read more at once than a central directory: the archive itself says how large that is."""
 

@@ -18,7 +18,6 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
@@ -43,7 +42,7 @@ from collbench.schema.files import (
 )
 from collbench.schema.manifest import LARGEST_MANIFEST, Host, Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.samples import read_samples, rows_of, save_samples
+from collbench.schema.samples import rows_of, save_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -228,38 +227,6 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
             contents = f"{ranks} ranks and {record.samples.n} samples"
             raise RunReadError(f"{what} says {contents}, and there is an array {list(samples.shape)}.")
     return line
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as read. `truncated` says that the last line was cut off and left out (a killed writer leaves that)."""
-
-    directory: Path
-    manifest: Manifest
-    records: tuple[Record, ...]
-    truncated: bool = False
-
-    def samples(self, record: Record) -> NDArray[np.int64] | None:
-        """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
-
-        Raises:
-            RunReadError: as `read_samples`.
-        """
-        return read_samples(self.directory, record)
-
-    def find(self, case: Case, launch: int = 0) -> Record | None:
-        """The record of a case in a launch, or None."""
-        return next((r for r in self.records if r.case == case and r.launch == launch), None)
-
-
-def read_run(directory: Path) -> Run:
-    """Read a run from disk.
-
-    Raises:
-        RunReadError: not a run, a newer schema, or a line that is not a record (the message has its number).
-    """
-    manifest, stream = read_manifest(directory), RecordStream(directory)
-    return Run(directory, manifest, tuple(stream), stream.truncated)
 
 
 class RecordStream:
