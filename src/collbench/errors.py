@@ -75,12 +75,12 @@ def _all(known: Sequence[str]) -> str:
 
 
 class CollbenchError(Exception):
-    """Base of every error raised on purpose. Its text tells the user what went wrong, where, and what would work."""
+    """Base of every error raised on purpose. Its text tells the user what went wrong, where, and what would work.
 
-    exit_code = 1
+    `everywhere`: whether every rank of the job raises it, so that rank 0 alone prints it.
+    """
 
-    #: Whether every rank of the job raises it, so that rank 0 alone prints it.
-    everywhere = False
+    exit_code, everywhere = 1, False
 
 
 class RequestError(CollbenchError):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -57,10 +57,9 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise PlanError(f"{where}: {error.strerror}.") from error
-    except RecursionError as error:
-        raise PlanError(f"{where}: not TOML: {TOO_DEEP}.") from error
-    except ValueError as error:  # also a number of too many digits
-        raise PlanError(f"{where}: not TOML: {error}.") from error
+    except (RecursionError, ValueError) as error:  # also a number of too many digits
+        why = TOO_DEEP if isinstance(error, RecursionError) else error
+        raise PlanError(f"{where}: not TOML: {why}.") from error
 
 
 def read_whole(path: Path, largest: int) -> bytes:
@@ -139,11 +138,6 @@ FigureValue = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
 #: A value that identifies a case. An image may be named with its registry, its tag and its digest.
 ShortText = Annotated[str, msgspec.Meta(max_length=512)]
 
-
-#: Read at a time (bytes): a system call for each few records would cost as much as decoding them.
-READ_AHEAD = 1 << 20
-
-
 #: What file systems without locks answer.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
@@ -190,10 +184,10 @@ def write_whole(file: BinaryIO, content: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file that does not exist; it is on disk, whole, when this returns."""
+def write_synced(path: Path, content: bytes | memoryview, mode: Literal["xb", "wb"] = "xb") -> None:
+    """Write a file, by default one that does not exist; it is on disk, whole, when this returns, or not at all."""
     try:
-        with path.open("xb") as file:
+        with path.open(mode) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -222,7 +216,7 @@ def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
     """
     try:
         require_regular(path)
-        with path.open("rb", buffering=READ_AHEAD) as file:
+        with path.open("rb", buffering=1 << 20) as file:  # a call for each few records would cost as much
             for number, line in enumerate(iter(partial(file.readline, longest), b""), 1):
                 if len(line) == longest:
                     raise RunReadError(f"{path} line {number}: longer than {longest >> 20} MiB; this is no record.")

@@ -158,11 +158,7 @@ class RunWriter:
         return record
 
     def verify(self) -> None:
-        """Look whether what was written is still there.
-
-        Raises:
-            RunWriteError: somebody removed, moved, replaced or cut it.
-        """
+        """Raises RunWriteError where somebody removed, moved, replaced or cut what was written."""
         if self.lost() is not None:
             raise RunWriteError(f"--out {self.directory}: {self.standing()}")
 
@@ -184,7 +180,6 @@ class RunWriter:
         return None if now.st_size >= self._length else f"{self.directory / 'records.jsonl'} was cut"
 
     def _opened(self, records: BinaryIO) -> None:
-        """From now on this is the file, as it is."""
         opened = os.fstat(records.fileno())
         self._records, self._file, self._length = records, (opened.st_dev, opened.st_ino), opened.st_size
 
@@ -192,8 +187,8 @@ class RunWriter:
         with contextlib.suppress(OSError):
             self._records.truncate(length)
             self._records.seek(length)
-        if path is not None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if path is not None:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -322,13 +317,7 @@ _CoreList = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 
 
 class YardstickReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the cores of a launch were like just before or after it.
-
-    `launch` and `sequence` are its block and its place in the experiment, of several worlds at once those of the first;
-    `cells` where each of them runs. `cores` in the kernel's list format; empty where they are not known. `monotonic` is
-    this machine's CLOCK_MONOTONIC, `wall` seconds since 1970. `values` by yardstick; `reason` says why the first of
-    those that are None is so.
-    """
+    """What the cores of a launch were like just before or after it, `values` by yardstick (docs/record.md)."""
 
     launch: LaunchNumber
     sequence: LaunchNumber
@@ -420,8 +409,7 @@ def margin_of(margins: Margins, case: Case) -> float:
 def has_all_sizes(margins: Margins) -> bool:
     """Whether they are in order, and there is one for every size."""
     sizes = [margin.largest for margin in margins]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) - 1 and sizes[-1] is None and known == sorted(set(known))
+    return sizes == [*sorted({size for size in sizes if size is not None}), None]
 
 
 class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -452,7 +440,6 @@ def write_gate_plan(folder: Path, plan: GatePlan) -> None:
 
 
 def is_gate(folder: Path) -> bool:
-    """Whether the run in a folder is that of a gate."""
     return (folder / GATE_PLAN).exists()
 
 
@@ -462,7 +449,6 @@ def is_unfinished(folder: Path) -> bool:
 
 
 def mark_finished(folder: Path) -> None:
-    """Note that nothing is left to measure."""
     (folder / GATE_UNFINISHED).unlink(missing_ok=True)
 
 
@@ -475,20 +461,17 @@ def read_gate_plan(folder: Path) -> GatePlan:
     path = folder / GATE_PLAN
     try:
         plan = decode_as(read_whole(path, LARGEST_MANIFEST), GatePlan)
+        if plan.gate != GATE_VERSION:
+            raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {GATE_VERSION}.")
+        if not plan.cells:
+            raise msgspec.DecodeError("it has no cells")
+        if not has_all_sizes(plan.margins):
+            raise msgspec.DecodeError("margins are not in the order of sizes, or not of all of them")
     except OSError as error:
         raise RunReadError(f"{folder}: not written by collbench gate ({error.strerror}: {GATE_PLAN}).") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from error
-    if plan.gate != GATE_VERSION:
-        raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {GATE_VERSION}.")
-    if not plan.cells:
-        raise _damaged(path, "it has no cells")
-    if not has_all_sizes(plan.margins):
-        raise _damaged(path, "margins are not in the order of sizes, or not of all of them")
+        damage = f"damaged, or not written by collbench gate: {error}"
+        raise RunReadError(f"{path}: {damage}. Measure again: --out DIR.") from error
     for case in plan.cells:
         refuse_odd(case, str(path))
     return plan
-
-
-def _damaged(path: Path, why: str) -> RunReadError:
-    return RunReadError(f"{path}: damaged, or not written by collbench gate: {why}. Measure again: --out DIR.")
