@@ -48,7 +48,6 @@ def in_lines(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """The text with these characters and newlines escaped."""
     return text.translate(_IN_A_LINE)
 
 
@@ -169,7 +168,6 @@ class LaunchFailed(MeasurementError):
         self.log = log
 
     def saying(self, reason: str) -> LaunchFailed:
-        """The same failure, in other words."""
         return type(self)(reason, self.log)
 
 

@@ -29,7 +29,6 @@ def _own() -> tuple[str, ...]:
 
 @cache
 def _added() -> dict[str, tuple[EntryPoint, ...]]:
-    """By name, the entry points of other packages."""
     return {name: points for name, points in entry_points_of(ENTRY_POINTS).items() if name not in _own()}
 
 

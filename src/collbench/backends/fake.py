@@ -2,7 +2,7 @@
 
 Ranks are threads; data really moves, by way of the collective's meaning. Time is virtual: every rank has a clock that
 only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. No run can be
-taken for a measurement: its manifest says `simulated`. With `clocks`, ranks are on hosts whose clocks disagree.
+taken for a measurement: its manifest says `simulated`.
 
 Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on): `corrupt` changes one element of the
 result (a barrier leaves early), `raise` raises, `hang` never returns.
@@ -10,13 +10,10 @@ result (a barrier leaves early), `raise` raises, `hang` never returns.
 
 from __future__ import annotations
 
-import queue
 import random
 import re
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,7 +36,7 @@ from collbench.collectives.row import Array, Collective, Prepared, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Messages, Signals, whole
+from collbench.timing.call import Signals, whole
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,6 @@ class Fault:
         return Fault(match[1], int(match[2]), int(match[3] or 0))
 
 
-#: How often a rank that waits for a message looks whether others are gone (s).
-_LOOK = 0.05
-
-
 class Hub:
     """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time."""
 
@@ -74,8 +67,6 @@ class Hub:
         self.ranks = ranks
         self.slots: list[Any] = [None] * ranks
         self.clocks = [0] * ranks
-        self._timeout = timeout
-        self._posts: dict[tuple[int, int], queue.SimpleQueue[Any]] = {}
         self._barrier = threading.Barrier(ranks, timeout=timeout)
 
     def wait(self) -> None:
@@ -96,26 +87,6 @@ class Hub:
         values = list(self.slots)
         self.wait()
         return values
-
-    def send(self, sender: int, receiver: int, message: Any) -> None:
-        """Post a message, which waits for its receiver."""
-        self._post(sender, receiver).put(message)
-
-    def receive(self, sender: int, receiver: int) -> Any:
-        """The next message from a sender.
-
-        Raises:
-            LostRankError: a rank is gone, or none came in time.
-        """
-        ends = time.monotonic() + self._timeout
-        while not self._barrier.broken and time.monotonic() < ends:
-            with suppress(queue.Empty):
-                return self._post(sender, receiver).get(timeout=_LOOK)
-        raise LostRankError("fake: another rank left, or sent no message")
-
-    def _post(self, sender: int, receiver: int) -> queue.SimpleQueue[Any]:
-        # setdefault is atomic, so that both sides have one queue; a defaultdict may make two
-        return self._posts.setdefault((sender, receiver), queue.SimpleQueue())
 
     def leave(self) -> None:
         """From now on every wait raises LostRankError, also those under way."""
@@ -165,32 +136,11 @@ def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:
         raise error
 
 
-@dataclass(frozen=True)
-class SimulatedClock:
-    """A host's clock against true time (ns).
-
-    `drift` is the part by which it runs fast; `slews` are moments from which on it runs faster by another part, as when
-    NTP corrects a rate. `slow_in` is how much longer (ns) messages to this host take than those from it.
-    """
-
-    offset: int = 0
-    drift: float = 0.0
-    slews: tuple[tuple[int, float], ...] = ()
-    slow_in: int = 0
-
-    def read(self, true: float) -> int:
-        """What it shows at a moment of true time."""
-        gained = true * self.drift + sum(max(true - begins, 0.0) * part for begins, part in self.slews)
-        return self.offset + int(true + gained)
-
-
 DEFAULT_RANKS = 4
 MOST_RANKS = 256
 
 #: The model: 2 us and 10 GB/s per link, noise of 2 %, 20 ns per reading of the clock.
 _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 300
-#: One way of a message between two ranks (ns), and how much longer at most it may take.
-_MESSAGE, _JITTER = 1_000, 300
 
 
 class FakeSession(Session):
@@ -198,37 +148,22 @@ class FakeSession(Session):
 
     transport = "simulated"
 
-    def __init__(
-        self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None, clocks: tuple[SimulatedClock, ...] = ()
-    ) -> None:
-        self._hub, self._rank, self._host_clocks = hub, rank, clocks
-        self.clock_id = f"simulated {rank % len(clocks)}" if clocks else None
-        self._random = random.Random(rank)  # noqa: S311 - noise, not secrecy
+    def __init__(self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None) -> None:
+        self._hub, self._rank = hub, rank
         self._fault = fault if fault is not None and fault.rank == rank else None
         self._operations = 0
-        self.thread_level, self.world = level, FakeWorld(hub, rank)
-        self.clock, self.signals = self._read_clock, self._signals()
+        self.thread_level, self.world, self.clock = level, FakeWorld(hub, rank), self.moment
+        start = np.zeros(1, np.int64)
 
-    def _read_clock(self) -> int:
-        true = self.moment()
-        return true if self.clock_id is None else self._host_of(self._rank).read(true)
+        def announce() -> None:
+            start[0] = self.meet(int(start[0]), _BARRIER)[0]
 
-    def _host_of(self, rank: int) -> SimulatedClock:
-        return self._host_clocks[rank % len(self._host_clocks)] if self._host_clocks else SimulatedClock()
+        self.signals = Signals(lambda: self.meet(None, _BARRIER), announce, start, announces=rank == 0)
 
     def moment(self) -> int:
-        """True time, a little later whenever it is asked for."""
+        """The time of this rank, a little later whenever it is asked for."""
         self._hub.clocks[self._rank] += _CLOCK_READ
         return self._hub.clocks[self._rank]
-
-    def _send(self, other: int, value: int) -> None:
-        way = _MESSAGE + self._random.randrange(_JITTER) + self._host_of(other).slow_in
-        self._hub.send(self._rank, other, (self.moment() + way, value))
-
-    def _receive(self, other: int) -> int:
-        arrived, value = self._hub.receive(other, self._rank)
-        self._hub.clocks[self._rank] = max(self.moment(), arrived)
-        return int(value)
 
     def meet(self, value: Any, cost: float) -> list[Any]:
         """Exchange values; then all clocks are `cost` ns after the latest arrival, that of rank r 10 r ns more."""
@@ -237,25 +172,7 @@ class FakeSession(Session):
         self._hub.clocks[self._rank] = latest + int(cost) + 10 * self._rank
         return [value for value, _ in values]
 
-    def _signals(self) -> Signals:
-        start, cell = np.zeros(1, np.int64), np.zeros(1, np.int64)
-
-        def announce() -> None:
-            start[0] = self.meet(int(start[0]), _BARRIER)[0]
-
-        def receive(other: int) -> None:
-            cell[0] = self._receive(other)
-
-        return Signals(
-            barrier=lambda: self.meet(None, _BARRIER),
-            announce=announce,
-            start=start,
-            announces=self._rank == 0,
-            messages=Messages(cell, lambda other: self._send(other, int(cell[0])), receive),
-        )
-
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Buffers in NumPy; the call carries out the meaning."""
         if case.in_place and not row.has_in_place:
             raise Unsupported(f"{row.name} has no in-place form")
         buffers = FakeBuffers(case, row, count, self._rank)
@@ -277,7 +194,6 @@ class FakeSession(Session):
         self._hub.clocks[self._rank] = moment
 
     def abort(self, code: int) -> None:
-        """Ends this thread; the hub tells the others."""
         raise SystemExit(code)
 
 
@@ -286,7 +202,6 @@ class FakeBuffers(HostArguments):
 
     @cached_property
     def output(self) -> tuple[Array, ...]:
-        """[blocks.recv, count], nothing where nothing arrives."""
         if self._blocks.recv == 0:
             return ()
         if self.in_place and self._blocks.send > self._blocks.recv:
@@ -296,7 +211,6 @@ class FakeBuffers(HostArguments):
 
     @cached_property
     def input(self) -> Array | None:
-        """[blocks.send, count], None where nothing is contributed."""
         if self._blocks.send == 0:
             return None
         if self.in_place and 0 < self._blocks.send <= self._blocks.recv:
@@ -348,8 +262,8 @@ class FakeBackend(Backend):
     summary = "in-process ranks with simulated times, for tests and demonstrations"
     simulated = True
     ops: tuple[Op, ...] = OPS
-    #: Of the hosts that ranks are on in turn; none: one clock for all.
-    clocks: tuple[SimulatedClock, ...] = ()
+    #: Makes the session of a rank.
+    session: Callable[[Hub, int, ThreadLevel, Fault | None], FakeSession] = FakeSession
 
     def missing(self) -> str | None:
         return None
@@ -376,7 +290,7 @@ class FakeBackend(Backend):
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         fault = None if options.fault is None else Fault.parse(options.fault)
         hub, level = Hub(self.world_size(options), options.timeout + 5.0), options.thread_level
-        run_ranks(hub, lambda rank: body(FakeSession(hub, rank, level, fault, self.clocks)), options.timeout)
+        run_ranks(hub, lambda rank: body(self.session(hub, rank, level, fault)), options.timeout)
 
 
 BACKEND = FakeBackend()

@@ -176,7 +176,6 @@ class CudaMpiArguments(HostMpiArguments):
         self._device = device
 
     def buffer(self, blocks: int) -> Any:
-        """[blocks, count]."""
         if self._device is None:
             return super().buffer(blocks)
         memory = self._device.allocate(blocks * self.count * DTYPES[self.dtype])

@@ -35,7 +35,6 @@ class StagedArguments(HostMpiArguments):
         self._twins: list[tuple[Array, DeviceBlocks]] = []
 
     def buffer(self, blocks: int) -> Array:
-        """[blocks, count] in host memory."""
         pageable = partial(super().buffer, blocks)
         array = host_blocks(self._device, self._case, blocks, self.count, pageable)
         if self._device is not None:
@@ -55,7 +54,6 @@ class StagedArguments(HostMpiArguments):
         raise AssertionError("a binder used a buffer that its arguments did not make")
 
     def access(self, view: Array) -> Buffer:
-        """Where an input is written or a result appears: on the device, or on a rank without one on the host."""
         return buffer_of(view if self._device is None else self.twin(view))
 
 
@@ -84,7 +82,6 @@ class StagedSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Host buffers, each with a twin on the device; the row's MPI call between copies."""
         self.assigned.refuse(row)
         device = self.device
         arguments = StagedArguments(self._mpi, case, row, count, device)

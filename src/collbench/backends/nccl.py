@@ -206,7 +206,6 @@ class WorkerArguments(NcclArguments):
         self.link_send, self.link_recv = link.send, link.recv
 
     def landing(self, blocks: int) -> Array:
-        """Pinned or pageable, as the case says."""
         self.blocks_held += blocks
         pageable = partial(page_aligned, blocks, self.count, self.dtype)
         return host_blocks(self._device, self._case, blocks, self.count, pageable)
@@ -329,7 +328,6 @@ class NcclSession(DeviceMpiSession):
         return self._log.transport()
 
     def async_error(self) -> str | None:
-        """What ncclCommGetAsyncError says of any communicator."""
         self._halt.block_if_set()
         error = self._comms.async_error()
         return None if error is None else f"NCCL: {error}"
@@ -349,7 +347,6 @@ class NcclSession(DeviceMpiSession):
         self._comms.drop(self._in_use)
 
     def close(self) -> None:
-        """Destroy the communicators: the next backend needs their memory."""
         self._halt.block_if_set()
         self._comms.close()
 
@@ -385,7 +382,6 @@ class NcclBackend(DeviceMpiBackend):
         return tuple(DATATYPE)
 
     def libraries(self) -> tuple[Library, ...]:
-        """NCCL, and the MPI of the control plane and of the server's messages."""
         nccl = self.runtime.nccl()
         library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
         return (library, *super().libraries())

@@ -206,7 +206,6 @@ class TorchArguments(HostArguments):
         self.op = None if case.op is None else getattr(torch.distributed.ReduceOp, OP[case.op])
 
     def buffer(self, blocks: int) -> Any:
-        """A tensor [blocks, count] on a page boundary."""
         array = super().buffer(blocks)
         return self._torch.from_numpy(array.view(np.uint8)).view(getattr(self._torch, self.dtype)).reshape(array.shape)
 
@@ -227,7 +226,6 @@ class TorchArguments(HostArguments):
             raise Unsupported(f"torch.distributed.{function} has no in-place form")
 
     def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
-        """An isend, a receive, and a wait for the send."""
 
         def perform() -> None:
             sent = self.dist.isend(send, after)
@@ -247,7 +245,6 @@ class TorchBuffer:
 
     @cached_property
     def _bytes(self) -> Any:
-        """[blocks, bytes], the same memory."""
         return self._tensor.view(self._torch.uint8) if self.shape[1] else self._tensor
 
     def load(self, block: int, start: int, stop: int) -> Array:
@@ -273,7 +270,6 @@ class GlooSession(TorchSession):
     transport = "tcp"
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Tensors, and the call from the row's torch dialect."""
         binder = binder_of(self.backend, row, "torch", "torch.distributed")
         if case.dtype not in _GLOO_DTYPES and row.moves_data:
             raise Unsupported(f"gloo has no {case.dtype} (it has {', '.join(_GLOO_DTYPES)})")
@@ -302,7 +298,6 @@ class TorchGlooBackend(TorchBackend):
         return (Library(name="torch (gloo)", version=torch_version(), path=spec.origin if spec else None),)
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
-        """Rendezvous, the body, and destruction of the process group."""
         import torch
 
         if not torch.distributed.is_available():

@@ -59,7 +59,6 @@ def missing_gpu() -> str | None:
 
 @cache
 def visible_gpus() -> tuple[str, ...]:
-    """UUIDs in CUDA's order."""
     import torch
 
     gpus = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
@@ -180,7 +179,6 @@ class ServedTorchArguments(GpuTorchArguments):
         self._pinned = case.staging == "pinned"
 
     def buffer(self, blocks: int) -> Any:
-        """On the GPU; the server's is on the host."""
         return TorchArguments.buffer(self, blocks) if self.serving else super().buffer(blocks)
 
     def landing(self, blocks: int) -> Any:
@@ -285,7 +283,6 @@ class TorchNcclBackend(TorchBackend):
         return _DTYPES
 
     def libraries(self) -> tuple[Library, ...]:
-        """torch, and the libnccl that it uses."""
         import torch
 
         spec = importlib.util.find_spec("torch")

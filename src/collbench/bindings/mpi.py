@@ -239,7 +239,6 @@ def to_words(mpi: Any, function: str, *arguments: Any) -> Words | None:
 
 
 def native_call(mpi: Any, call: C) -> Native | None:
-    """A call of the MPI library as words, by which `make_call` finds its functions."""
     words = to_words(mpi, call.function, *call.arguments)
     return None if words is None else Native(words, partial(error_text, mpi))
 
@@ -264,7 +263,6 @@ class MpiSession(Session):
         self.world, self.signals = MpiWorld(mpi), signals_of(mpi)
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Buffers in NumPy, the call from the row's mpi dialect."""
         arguments = HostMpiArguments(self._mpi, case, row, count)
         prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
         call = make_call(prepared, partial(native_call, self._mpi), (arguments,))
@@ -330,7 +328,6 @@ class MpiBackend(Backend):
         return launcher.started_ranks(self.name, options.ranks, f"mpirun -n {options.ranks} collbench ...")
 
     def dtypes(self) -> tuple[str, ...]:
-        """Those for which the library has a datatype."""
         mpi, supported = load_mpi(), []
         for dtype in DTYPES:
             with contextlib.suppress(Unsupported):
@@ -339,12 +336,10 @@ class MpiBackend(Backend):
         return tuple(supported)
 
     def libraries(self) -> tuple[Library, ...]:
-        """The libmpi in this process."""
         name, _, version = version_line(load_mpi()).rpartition(" ")
         return (Library(name=name, version=version, path=library_path()),)
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
-        """MPI_Init_thread, then the body; MPI_Finalize at exit."""
         mpi = load_mpi()
         granted = initialise(mpi, launcher.detect(), options.thread_level)
         body(self.session(self, mpi, granted, options))

@@ -88,7 +88,6 @@ class World(ABC):
         """The value of rank `source`, on every rank."""
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
         return self.bcast_from(value, 0)
 
     @abstractmethod
@@ -102,7 +101,6 @@ class World(ABC):
         return least[: len(mine)], -least[len(mine) :]
 
     def total(self, values: Numbers) -> NDArray[np.int64]:
-        """The sum of each number over the ranks, on every rank; all give as many."""
         return self.reduced(np.array(values, np.int64), smallest=False)
 
 
@@ -292,7 +290,6 @@ def operation_of(
     prepared: Prepared, call: Call, blocks_held: int, access: Callable[[Any], Buffer] = HostBuffer,
     observe: Observe | None = None,
 ) -> Operation:  # fmt: skip
-    """The operation of a prepared row, to whose arrays `access` makes buffers."""
     source = None if prepared.input is None else access(prepared.input)
     received = tuple(map(access, as_parts(prepared.output)))
     return Operation(source, received, call, prepared.in_place, blocks_held, observe)
@@ -326,7 +323,6 @@ def make_call(
 
 
 def _stage_of(part: Part, symbols: Symbols) -> Stage:
-    """A part with its C calls as words."""
     if part.c is None:
         return Stage(part.python, None, part.name)
     calls = []

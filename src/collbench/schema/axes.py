@@ -105,11 +105,9 @@ class PlanKey:
 
     @property
     def many(self) -> bool:
-        """Whether the plan has a list of values, of which each is a case."""
         return isinstance(self.default, tuple)
 
     def read(self, typed: Any) -> Any:
-        """What the flag puts into the plan."""
         flag = self.flag
         if flag is None or typed is None:
             return self.default
@@ -261,7 +259,6 @@ def name_of(axis: str, known: Iterable[str], every: bool = True) -> Callable[[st
 
 
 def roots(asked: Any, support: BackendSupport) -> tuple[int, ...]:
-    """Ranks of the world."""
     for rank in asked:
         if not 0 <= rank < support.ranks:
             raise PlanError(f"root {rank}: there are {support.ranks} ranks, 0 to {support.ranks - 1}.")
@@ -294,7 +291,6 @@ def nccl_words(*known: str) -> Callable[[str, Any], None]:
 
 
 def within(low: int, high: int) -> Callable[[str, Any], None]:
-    """A check of a number."""
 
     def check(key: str, value: Any) -> None:
         if value < low:
@@ -389,7 +385,6 @@ class Axis:
 
     @property
     def heading(self) -> str:
-        """The CSV column."""
         return self.column or self.name
 
 

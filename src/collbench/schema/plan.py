@@ -63,7 +63,6 @@ def _fits(value: Any, of: Any) -> bool:
 
 
 def _members(of: Any) -> tuple[Any, ...]:
-    """The types that a value may have."""
     if get_origin(of) in (Union, UnionType):
         return tuple(kind for kind in get_args(of) if kind is not NoneType)
     return (of,)
@@ -185,7 +184,6 @@ class Chosen(NamedTuple):
         return not self.measured or any(identity.key in self.measured for identity in identities)
 
     def executes(self, identities: Iterable[Case]) -> bool:
-        """Whether a case is executed, with a record or without."""
         keys = {identity.key for identity in identities}
         return not self.measured or bool(keys & self.measured or keys & self.brief)
 
@@ -263,7 +261,6 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Names of the benchmarks, each once."""
         return tuple(dict.fromkeys(name_of(benchmark) for benchmark in self.benchmarks))
 
     @property
@@ -276,12 +273,10 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def slices(self) -> SliceRule:
-        """How long worlds measure in their turns."""
         return SliceRule()
 
     @property
     def storage_folder(self) -> str:
-        """Where the host keeps the files of a launch's programs."""
         return self.folder or "/var/tmp"  # noqa: S108 - a folder in it
 
     def image_of(self, side: str | None, image: str) -> str:
@@ -337,7 +332,6 @@ def _keys(cases: Collection[Case]) -> tuple[str, ...]:
 
 
 def name_of(benchmark: str | dict[str, Any]) -> str:
-    """The name of a benchmark of a plan; empty where it has none."""
     return benchmark if isinstance(benchmark, str) else str(benchmark.get("name", ""))
 
 

@@ -138,7 +138,6 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def on_gpus(self) -> bool:
-        """Whether a rank uses a GPU."""
         return any(self.gpu) or any(machine.gpus for machine in self.machines)
 
 
@@ -560,6 +559,5 @@ def said(one: Loaded, ranks: str = "") -> str:
 
 
 def read(note: str) -> Loaded | None:
-    """The file of a note; None where it is another note."""
     match = _NOTE.fullmatch(note)
     return None if match is None else Loaded(match["name"], match["path"] or "", match["sha256"] or "")

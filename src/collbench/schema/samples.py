@@ -64,7 +64,6 @@ def rows_of(ranks: int) -> tuple[tuple[int], ...]:
 
 
 def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int64]:
-    """The samples of a record, as `decode_values`."""
     return decode_values(file, what, record.case.where.ranks, 0 if record.samples is None else record.samples.n)
 
 
@@ -216,7 +215,6 @@ class SampleFiles:
         return file
 
     def open_member(self, name: str, largest: int) -> IO[bytes]:
-        """As `open`, but only from the archive."""
         archive = self._opened_archive()
         if archive is None or (info := archive.NameToInfo.get(name)) is None:
             raise RunReadError(f"{self._path}: does not contain {name}.")
@@ -333,7 +331,6 @@ def _opened(folder: Path, flags: int = 0) -> Iterator[int]:
 
 
 def _regular(number: int, path: Path) -> int:
-    """The open file, if it is a regular one."""
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise RunReadError(f"{path}: not a regular file.")

@@ -163,13 +163,11 @@ class RunWriter:
             raise RunWriteError(f"--out {self.directory}: {self.standing()}")
 
     def standing(self) -> str:
-        """What there is of the run, in words."""
         if (lost := self.lost()) is not None:
             return f"{lost} while the run was written. Its {self.count} records cannot be read there any more."
         return f"The {self.count} records written before are whole (collbench show {self.directory})."
 
     def lost(self) -> str | None:
-        """What happened to the run, where what was written is not there any more; None where it is."""
         try:
             (self.directory / "manifest.json").stat()
             now = (self.directory / "records.jsonl").stat()
@@ -192,7 +190,6 @@ class RunWriter:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the files; the run is complete as it stands."""
         self._records.close()
 
     def __enter__(self) -> RunWriter:

@@ -112,19 +112,15 @@ class GpuRuntime:
     """The package through which this process uses GPUs: CuPy, and the NCCL that it was made for."""
 
     def missing(self) -> str | None:
-        """Why it finds no GPU; None when it does."""
         return cupy_device.missing()
 
     def visible(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs that this process may use, in CUDA's order."""
         return cupy_device.visible()
 
     def open(self, uuid: str) -> Device:
-        """The GPU of that UUID, made current."""
         return cupy_device.CupyDevice(uuid)
 
     def nccl(self) -> Nccl:
-        """The NCCL of this process."""
         return cupy_nccl()
 
 

@@ -87,7 +87,6 @@ def _uuid(runtime: Any, number: int) -> str:
 
 
 def _at(bus: str) -> nvml.GpuFacts | None:
-    """What NVML knows of the GPU at a bus address."""
     return next((gpu for gpu in nvml.gpus()[0] if _short(gpu.bus_id) == _short(bus)), None)
 
 
@@ -130,7 +129,6 @@ class CupyDevice:
         return int(free), int(total)
 
     def pinned(self, size: int) -> Array:
-        """By cudaHostAlloc; freed with the array."""
         cuda = self._cupy.cuda
         try:
             memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(size, 1)), 0)
@@ -166,7 +164,6 @@ class CupyDevice:
         return cupy.ndarray((count,), cupy_dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     def stopwatch(self) -> Stopwatch:
-        """Two CuPy events."""
         cuda = self._cupy.cuda
         start, stop = cuda.Event(), cuda.Event()
         cell = np.zeros(1, np.float32)
@@ -341,7 +338,6 @@ def driver_library() -> SharedLibrary:
 
 
 def explained(library: SharedLibrary, code: int) -> str:
-    """The driver's words for a code."""
     text = ctypes.c_char_p()
     library.handle.cuGetErrorString(code, ctypes.byref(text))
     return (text.value or b"").decode(errors="replace")

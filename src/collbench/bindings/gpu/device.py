@@ -93,7 +93,6 @@ class DeviceBlocks:
         raise TypeError("this is device memory; copy it to the host first")
 
     def array(self) -> Any:
-        """The same memory as an array of the GPU package."""
         return self.device.array(self.address, self.shape[0] * self.shape[1], self.name, self.memory)
 
 
@@ -126,7 +125,6 @@ def buffer_of(blocks: DeviceBlocks | Array) -> Buffer:
 
 
 def no_room(device: Device, size: int) -> str:
-    """The message of a MemoryError."""
     free, total = device.free()
     return (
         f"{device.facts.name} {device.facts.uuid}: {format_bytes(size)} are asked for, {format_bytes(free)} of "
@@ -145,13 +143,11 @@ def host_blocks(
 
 
 def copy_step(device: Device, target: int, source: int, size: int, kind: int) -> CallStep:
-    """A copy between two addresses, in the stream."""
     what = (target, source, size, kind)
     return CallStep(partial(device.copy, *what), (C("cudaMemcpyAsync", *what, device.stream),))
 
 
 def wait_step(device: Device) -> CallStep:
-    """Until everything in the stream is done."""
     return CallStep(device.synchronize, (C("cudaStreamSynchronize", device.stream),))
 
 
@@ -223,7 +219,6 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
 
 
 def package_folders(package: str) -> tuple[Path, ...]:
-    """The folders of a package, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):

@@ -137,14 +137,12 @@ class CupyNccl:
 
 
 def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
-    """By ncclGetVersion; needs no GPU."""
     number = ctypes.c_int()
     handle.ncclGetVersion(ctypes.byref(number))
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
 
 
 def explain(library: SharedLibrary, code: int) -> str:
-    """ncclGetErrorString, with ncclGetLastError where it says more."""
     message, details = library.text("ncclGetErrorString", code), library.text("ncclGetLastError", None).strip()
     return f"{message}: {details}" if details else message
 
@@ -281,7 +279,6 @@ class NcclLog:
 
 
 def transports(text: str) -> list[str]:
-    """What follows `via` in the lines about connections."""
     return [transport.rstrip(",") for transport in _VIA.findall(text)]
 
 
@@ -333,7 +330,6 @@ class Communicators:
                 comm.abort()
 
     def close(self) -> None:
-        """Destroy all of them. Collective."""
         for key in list(self._made):
             self._destroy(key)
 
