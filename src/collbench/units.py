@@ -26,8 +26,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0
 def parse_size(text: str | int) -> int:
     """Bytes of `8`, `64K`, `1M`, `1GiB` (all binary).
 
-    Raises:
-        UnitError: not a size, negative, not a whole number of bytes, or more than any memory has.
+    Raises UnitError: not a size, negative, not a whole number of bytes, or more than any memory has.
     """
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
@@ -71,8 +70,7 @@ def format_bytes(size: float) -> str:
 def parse_duration(text: str | float, what: str = "time") -> float:
     """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds. The message says `what` it is.
 
-    Raises:
-        UnitError: not a duration.
+    Raises UnitError: not a duration.
     """
     match = _DURATION.fullmatch(str(text).strip())
     seconds = -1.0

@@ -49,11 +49,7 @@ class Fault:
 
     @staticmethod
     def parse(text: str) -> Fault:
-        """`corrupt:1@5`.
-
-        Raises:
-            RequestError: not of that form.
-        """
+        """`corrupt:1@5`. Raises RequestError: not of that form."""
         match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
         if match is None:
             raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, optionally with @N.")
@@ -70,11 +66,7 @@ class Hub:
         self._barrier = threading.Barrier(ranks, timeout=timeout)
 
     def wait(self) -> None:
-        """Meet all ranks.
-
-        Raises:
-            LostRankError: one of them is gone.
-        """
+        """Meet all ranks. Raises LostRankError: one of them is gone."""
         try:
             self._barrier.wait()
         except threading.BrokenBarrierError:
@@ -269,11 +261,7 @@ class FakeBackend(Backend):
         return None
 
     def world_size(self, options: WorldSettings) -> int:
-        """`--ranks`, 4 without it.
-
-        Raises:
-            RequestError: too many for threads in one process.
-        """
+        """`--ranks`, 4 without it. Raises RequestError: too many for threads in one process."""
         ranks = DEFAULT_RANKS if options.ranks is None else options.ranks
         if not 1 <= ranks <= MOST_RANKS:
             raise RequestError(f"--ranks {ranks}: the fake backend runs 1 to {MOST_RANKS} ranks.")

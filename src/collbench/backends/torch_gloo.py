@@ -109,11 +109,7 @@ class TorchBackend(Backend):
     packages: tuple[str, ...] = ("torch",)
 
     def world_size(self, options: WorldSettings) -> int:
-        """As many as the launcher started.
-
-        Raises:
-            RequestError: another number was asked for.
-        """
+        """As many as the launcher started. Raises RequestError: another number was asked for."""
         how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
         return launcher.started_ranks(self.name, options.ranks, how)
 
@@ -210,11 +206,7 @@ class TorchArguments(HostArguments):
         return self._torch.from_numpy(array.view(np.uint8)).view(getattr(self._torch, self.dtype)).reshape(array.shape)
 
     def function(self, *names: str) -> Any:
-        """The first of these names that this torch has.
-
-        Raises:
-            Unsupported: it has none of them.
-        """
+        """The first of these names that this torch has. Raises Unsupported: it has none of them."""
         existing = next((name for name in names if hasattr(self._torch.distributed, name)), None)
         if existing is None:
             raise Unsupported(f"this torch.distributed has none of {', '.join(names)}")

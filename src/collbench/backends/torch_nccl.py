@@ -100,11 +100,7 @@ class TorchNccl:
 
 
 def nccl_of(torch: Any) -> TorchNccl:
-    """What torch calls.
-
-    Raises:
-        BackendUnavailable: two libnccl are in this process, or the only one is not torch's.
-    """
+    """What torch calls. Raises BackendUnavailable: two libnccl are in this process, or the only one is not torch's."""
     version = ".".join(map(str, torch.cuda.nccl.version()[:3]))
     if not loaded("nccl"):
         return TorchNccl(version, str(torch.__file__), None)
@@ -144,8 +140,7 @@ class GpuTorchArguments(TorchArguments):
     def buffer(self, blocks: int) -> Any:
         """A tensor [blocks, count] from torch's own allocator.
 
-        Raises:
-            MemoryError: it does not fit; torch says how much is free.
+        Raises MemoryError: it does not fit; torch says how much is free.
         """
         try:
             return self._torch.empty((blocks, self.count), dtype=getattr(self._torch, self.dtype), device="cuda")
@@ -182,11 +177,7 @@ class ServedTorchArguments(GpuTorchArguments):
         return TorchArguments.buffer(self, blocks) if self.serving else super().buffer(blocks)
 
     def landing(self, blocks: int) -> Any:
-        """Pinned or pageable, as the case says.
-
-        Raises:
-            MemoryError: the system cannot page-lock that much.
-        """
+        """Pinned or pageable, as the case says. Raises MemoryError: the system cannot page-lock that much."""
         plain = TorchArguments.buffer(self, blocks)
         try:
             return plain.pin_memory() if self._pinned else plain

@@ -50,8 +50,7 @@ def how_to_install() -> str:
 def load_mpi() -> Any:
     """`mpi4py.MPI`, not yet initialised.
 
-    Raises:
-        BackendUnavailable: mpi4py is not installed, or finds no MPI library.
+    Raises BackendUnavailable: mpi4py is not installed, or finds no MPI library.
     """
     try:
         import mpi4py
@@ -111,8 +110,7 @@ def function_address(name: str) -> int | None:
 def refuse_foreign_launcher(mpi: Any, started_by: Launcher) -> None:
     """Before MPI_Init: one MPI's mpiexec and another's library give n worlds of size 1, or an abort.
 
-    Raises:
-        WorldMismatch: they differ.
+    Raises WorldMismatch: they differ.
     """
     if started_by.kind in ("openmpi", "mpich") and started_by.kind != vendor(mpi):
         raise WorldMismatch(
@@ -125,8 +123,7 @@ def refuse_foreign_launcher(mpi: Any, started_by: Launcher) -> None:
 def initialise(mpi: Any, started_by: Launcher, level: ThreadLevel) -> ThreadLevel:
     """MPI_Init_thread with `level`, once per process; returns the granted level.
 
-    Raises:
-        WorldMismatch: the world is not as large as the launcher said.
+    Raises WorldMismatch: the world is not as large as the launcher said.
     """
     refuse_foreign_launcher(mpi, started_by)
     levels = (mpi.THREAD_SINGLE, mpi.THREAD_FUNNELED, mpi.THREAD_SERIALIZED, mpi.THREAD_MULTIPLE)
@@ -182,11 +179,7 @@ LARGEST_COUNT = 2**31 - 1
 
 
 def datatype(mpi: Any, dtype: str) -> Any:
-    """The MPI datatype of a dtype.
-
-    Raises:
-        Unsupported: this library has none.
-    """
+    """The MPI datatype of a dtype. Raises Unsupported: this library has none."""
     handle = getattr(mpi, _DATATYPE[dtype], mpi.DATATYPE_NULL)
     if handle == mpi.DATATYPE_NULL:
         raise Unsupported(f"this MPI library has no datatype for {dtype}")
@@ -194,11 +187,7 @@ def datatype(mpi: Any, dtype: str) -> Any:
 
 
 def operation(mpi: Any, op: Op | None) -> Any:
-    """The MPI_Op of a reduction; None for None.
-
-    Raises:
-        Unsupported: MPI has none.
-    """
+    """The MPI_Op of a reduction; None for None. Raises Unsupported: MPI has none."""
     if op == "avg":
         raise Unsupported("MPI has no average; its ops are sum, prod, min and max")
     return None if op is None else getattr(mpi, op.upper())
@@ -320,11 +309,7 @@ class MpiBackend(Backend):
         return None
 
     def world_size(self, options: WorldSettings) -> int:
-        """As many as mpiexec started.
-
-        Raises:
-            RequestError: another number was asked for.
-        """
+        """As many as mpiexec started. Raises RequestError: another number was asked for."""
         return launcher.started_ranks(self.name, options.ranks, f"mpirun -n {options.ranks} collbench ...")
 
     def dtypes(self) -> tuple[str, ...]:

@@ -441,8 +441,7 @@ class Backend(Protocol):
 def binder_of(backend: Backend, row: Collective, dialect: str = "", title: str = "") -> Binder:
     """What makes a backend's call of a row: its own binder, else the row's for the dialect (`title` in messages).
 
-    Raises:
-        Unsupported: there is neither.
+    Raises Unsupported: there is neither.
     """
     binder = backend.binders.get(row.name) or row.dialects.get(dialect)
     if binder is None:

@@ -173,8 +173,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def sizes_in_bytes(asked: Sizes | tuple[str | int, ...] | None) -> tuple[int, ...]:
     """The sizes that a plan asks for; 8 B to 4 MiB where it says nothing.
 
-    Raises:
-        PlanError, UnitError: as `Sizes.expand`.
+    Raises PlanError, UnitError: as `Sizes.expand`.
     """
     if asked is None or isinstance(asked, Sizes):
         return (asked or Sizes()).expand()

@@ -176,11 +176,7 @@ def own_axes(cases: Collection[Case]) -> tuple[str, ...]:
 
 
 def refuse_odd(case: Case, what: str) -> None:
-    """Refuse a case with values that do not belong on their axes.
-
-    Raises:
-        RunReadError: `what` names the place.
-    """
+    """Refuse a case with values that do not belong on their axes. Raises RunReadError: `what` names the place."""
     for settings, kind in ((case.what, "what"), (case.how, "how")):
         for name, value in settings.items():
             axis = AXES.get(name)

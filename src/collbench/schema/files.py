@@ -29,8 +29,7 @@ _LARGEST_TOML, _MOST_DOTS = 1 << 20, 1000
 def refuse_irregular(path: Path) -> None:
     """Look at the path before it is read: reading a pipe that nobody writes to never ends, and nothing is read twice.
 
-    Raises:
-        OSError: it is a pipe, a device or a socket. Folders, and what is not there, have messages of their own.
+    Raises OSError: it is a pipe, a device or a socket. Folders, and what is not there, have messages of their own.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "not a regular file, but a pipe or a device. Name a file", str(path))
@@ -39,8 +38,7 @@ def refuse_irregular(path: Path) -> None:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML file that somebody wrote by hand; `what` it is, for messages.
 
-    Raises:
-        PlanError: it cannot be read, is larger than any such file, or not TOML.
+    Raises PlanError: it cannot be read, is larger than any such file, or not TOML.
     """
     import tomllib
 
@@ -85,8 +83,7 @@ def is_plain(content: bytes) -> bool:
 def decode_plain(content: bytes) -> Any:
     """A JSON document; control characters in its texts and keys are escaped.
 
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError: not JSON, or nested too deeply.
+    Raises msgspec.DecodeError, UnicodeDecodeError: not JSON, or nested too deeply.
     """
     try:
         document = msgspec.json.decode(content)
@@ -145,8 +142,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 def locked(records: BinaryIO) -> BinaryIO:
     """The records of a run, which no other program writes while this one does; the lock goes with the process.
 
-    Raises:
-        RunWriteError: another program is writing them.
+    Raises RunWriteError: another program is writing them.
     """
     import fcntl  # Unix has it; a run is read on any system
 
@@ -199,11 +195,7 @@ def write_synced(path: Path, content: bytes | memoryview, mode: Literal["xb", "w
 
 
 def require_regular(path: Path) -> None:
-    """Refuse a file of a run that is a folder, a pipe or a device.
-
-    Raises:
-        RunReadError: it is.
-    """
+    """Refuse a file of a run that is a folder, a pipe or a device. Raises RunReadError: it is."""
     if path.exists() and not path.is_file():
         raise RunReadError(f"{path}: not a regular file.")
 
@@ -211,8 +203,7 @@ def require_regular(path: Path) -> None:
 def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
     """The lines of a file of a run with their numbers, from 1, and whether each is complete; none where it is missing.
 
-    Raises:
-        RunReadError: it is not a regular file, or a line has `longest` bytes or more.
+    Raises RunReadError: it is not a regular file, or a line has `longest` bytes or more.
     """
     try:
         require_regular(path)

@@ -168,11 +168,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(text: bytes, what: str = "manifest.json") -> Manifest:
-    """The manifest of a run.
-
-    Raises:
-        RunReadError: not JSON, another schema, an unknown or a missing field.
-    """
+    """The manifest of a run. Raises RunReadError: not JSON, another schema, an unknown or a missing field."""
     try:
         document = decode_plain(text)
         if not isinstance(document, dict):
@@ -188,11 +184,7 @@ LARGEST_MANIFEST = 64 << 20
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a run.
-
-    Raises:
-        RunReadError: no folder, not a run, or a newer schema.
-    """
+    """The manifest of a run. Raises RunReadError: no folder, not a run, or a newer schema."""
     path = directory / "manifest.json"
     if not os.path.lexists(directory):
         raise RunReadError(f"{directory}: not a run (there is no such folder).")

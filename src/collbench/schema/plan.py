@@ -338,8 +338,7 @@ def name_of(benchmark: str | dict[str, Any]) -> str:
 def check_plan(plan: Plan) -> Plan:
     """The plan itself, when its numbers make sense.
 
-    Raises:
-        PlanError, UnitError: the first that does not, with what would.
+    Raises PlanError, UnitError: the first that does not, with what would.
     """
     check_values(plan)
     _check_numbers(plan)
@@ -364,8 +363,7 @@ def check_plan(plan: Plan) -> Plan:
 def check_values(plan: Plan) -> None:
     """Raise for a list that is empty, and for a value that no case can have on its axis.
 
-    Raises:
-        PlanError: with what would be right.
+    Raises PlanError: with what would be right.
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(plan)}
     for plan_key in plan_keys_of("what", "how", "where").values():
@@ -412,8 +410,7 @@ def named_in_errors(path: Path | None) -> Iterator[None]:
 def load_plan(path: Path, asked: str = "") -> Plan:
     """Read a plan for one world: TOML, or JSON that a launch wrote. `asked` is how the user named it.
 
-    Raises:
-        PlanError: as `read_document` and `plan_from`; it is a launch plan.
+    Raises PlanError: as `read_document` and `plan_from`; it is a launch plan.
     """
     document = read_document(path)
     if "images" in document:
@@ -422,11 +419,7 @@ def load_plan(path: Path, asked: str = "") -> Plan:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """What a plan's file holds: TOML, or JSON where it is named so.
-
-    Raises:
-        PlanError: no such file, or not TOML.
-    """
+    """What a plan's file holds: TOML, or JSON where it is named so. Raises PlanError: no such file, or not TOML."""
     if path.suffix != ".json":
         return read_toml(path, "plan")
     try:
@@ -442,8 +435,7 @@ def read_document(path: Path) -> dict[str, Any]:
 def plan_from(document: dict[str, Any], keys: Sequence[str], path: Path) -> Plan:
     """The plan in a document, which may have these keys.
 
-    Raises:
-        PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
+    Raises PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
     """
     refuse_unknown(document, keys, str(path))
     if isinstance(document.get("sizes"), dict):
@@ -458,11 +450,7 @@ def plan_from(document: dict[str, Any], keys: Sequence[str], path: Path) -> Plan
 
 
 def refuse_unknown(document: dict[str, Any], known: Sequence[str], where: str) -> None:
-    """Whether a table of a plan has other keys than these.
-
-    Raises:
-        PlanError: the first, with the nearest known one.
-    """
+    """Whether a table of a plan has other keys than these. Raises PlanError: the first, with the nearest known one."""
     for key in document:
         if key not in known:
             raise PlanError(f"plan {where}: unknown key {key!r}. {suggestion(key, known)}")
@@ -471,8 +459,7 @@ def refuse_unknown(document: dict[str, Any], known: Sequence[str], where: str) -
 def load_launch_plan(path: Path, asked: str = "") -> Plan:
     """Read a TOML launch plan. `asked` is how the user named it.
 
-    Raises:
-        PlanError: as `read_document` and `plan_from`; no images; a name that is none, or a number out of range.
+    Raises PlanError: as `read_document` and `plan_from`; no images; a name that is none, or a number out of range.
     """
     document = read_document(path)
     if "images" not in document and document and set(document) <= set(WORLD_KEYS):
@@ -492,8 +479,7 @@ def load_launch_plan(path: Path, asked: str = "") -> Plan:
 def check_launch_plan(plan: Plan) -> Plan:
     """The plan itself, when its names and numbers make sense.
 
-    Raises:
-        PlanError: the first that does not, with what would.
+    Raises PlanError: the first that does not, with what would.
     """
     check_values(plan)
     if not plan.images:
@@ -571,8 +557,7 @@ def _check_images(plan: Plan, side: Side) -> None:
 def named_sides(names: Sequence[str | None]) -> Iterator[None]:
     """A context in which a refusal names the sides that it is of; `(None,)`: the plan has none.
 
-    Raises:
-        PlanError: instead of another one.
+    Raises PlanError: instead of another one.
     """
     try:
         yield

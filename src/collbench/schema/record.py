@@ -346,8 +346,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def refuse_other_schema(document: dict[str, Any], what: str) -> None:
     """Check the version of a decoded record or manifest.
 
-    Raises:
-        RunReadError: it has none, or another one than `SCHEMA`.
+    Raises RunReadError: it has none, or another one than `SCHEMA`.
     """
     version = document.get("schema")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -397,9 +396,8 @@ MOST_CASES, MOST_PARTS, LONGEST_PART = 1 << 18, 1 << 10, 1 << 14
 def decode(line: bytes, what: str = "record", number: int = 0) -> Record:
     """The record of one line, as a reader takes it: see `_taken`.
 
-    Raises:
-        RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record that
-            contradicts itself; `what`, and the `number` of a line, name the place.
+    Raises RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record
+    that contradicts itself; `what`, and the `number` of a line, name the place.
     """
     record = _decode_usual(line)
     try:
@@ -495,8 +493,7 @@ def _remember(cache: dict[Any, Any], key: object, value: object, most: int) -> N
 def _taken(record: Record) -> Record:
     """A measured case whose result was wrong has failed, whatever its status says; what failed has no times.
 
-    Raises:
-        ValueError: a part contradicts another.
+    Raises ValueError: a part contradicts another.
     """
     samples = record.samples
     if samples is not None and samples.invalid > samples.n:

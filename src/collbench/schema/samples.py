@@ -73,8 +73,7 @@ def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.
     Above 64 ranks they may be [1, n], the samples themselves. The header is compared with the record before memory is
     allocated.
 
-    Raises:
-        RunReadError: not the array that the record describes; `what` names the file in the message.
+    Raises RunReadError: not the array that the record describes; `what` names the file in the message.
     """
     import numpy as np
 
@@ -166,8 +165,7 @@ class SampleFiles:
 
         Above 64 ranks they are [1, n].
 
-        Raises:
-            RunReadError: as `read_file`.
+        Raises RunReadError: as `read_file`.
         """
         if record.samples is None or record.samples.file is None:
             return None
@@ -176,9 +174,8 @@ class SampleFiles:
     def read_file(self, name: str, ranks: int, n: int) -> NDArray[np.int64]:
         """Samples [ranks, n] of the file that a record names, as `decode_values`.
 
-        Raises:
-            RunReadError: the file is missing, or not a regular file; its name leads out of the run; the archive is
-                damaged; the record describes other samples.
+        Raises RunReadError: the file is missing, or not a regular file; its name leads out of the run; the
+        archive is damaged; the record describes other samples.
         """
         with self.open(name, largest_file(ranks, n)) as file:
             what = f"{self._path}: {name}" if isinstance(file, zipfile.ZipExtFile) else str(self.directory / name)
@@ -195,8 +192,7 @@ class SampleFiles:
     def open(self, name: str, largest: int) -> IO[bytes]:
         """A samples file of at most `largest` bytes, to be read and closed by the caller.
 
-        Raises:
-            RunReadError: as `read_file`, for the name, the archive and the size.
+        Raises RunReadError: as `read_file`, for the name, the archive and the size.
         """
         match = NAME.fullmatch(name)
         if match is None:
@@ -228,8 +224,7 @@ class SampleFiles:
     def members(self) -> tuple[str, ...]:
         """The names of the samples files in the archive; none where there is no archive.
 
-        Raises:
-            RunReadError: the archive is damaged.
+        Raises RunReadError: the archive is damaged.
         """
         archive = self._opened_archive()
         return () if archive is None else tuple(archive.namelist())
@@ -271,11 +266,7 @@ class _BoundedReads(io.FileIO):
         self._path = path
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """At most `LARGEST_DIRECTORY` bytes.
-
-        Raises:
-            RunReadError: more are requested, and there.
-        """
+        """At most `LARGEST_DIRECTORY` bytes. Raises RunReadError: more are requested, and there."""
         remaining = max(os.fstat(self.fileno()).st_size - self.tell(), 0)
         length = remaining if size is None or size < 0 else min(size, remaining)
         if length > LARGEST_DIRECTORY:
@@ -286,8 +277,7 @@ class _BoundedReads(io.FileIO):
 def _checked(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipFile:
     """The archive, if it holds nothing but samples files, each once, and none encrypted.
 
-    Raises:
-        RunReadError: it holds something else.
+    Raises RunReadError: it holds something else.
     """
     names = set()
     for info in archive.infolist():
@@ -417,8 +407,7 @@ def pack(directory: Path) -> Packed | None:
 def _sizes(folder: Path) -> dict[str, int]:
     """Bytes on disk of each file in the folder, by the name that records have for it.
 
-    Raises:
-        RunReadError: something else is in it, or it is not a folder.
+    Raises RunReadError: something else is in it, or it is not a folder.
     """
     sizes = {}
     try:
@@ -454,8 +443,7 @@ def _write(path: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
 def _verify(directory: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
     """Compare what readers find in the new archive with the files, byte by byte.
 
-    Raises:
-        RunReadError, RunWriteError: it differs, or cannot be read.
+    Raises RunReadError, RunWriteError: it differs, or cannot be read.
     """
     with SampleFiles(directory, _PARTIAL) as written:
         same = written.members() == names

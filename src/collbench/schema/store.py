@@ -50,11 +50,7 @@ if TYPE_CHECKING:
 
 
 def refuse_used(directory: Path) -> None:
-    """Whether it is free.
-
-    Raises:
-        RequestError: there is a run in it, or something else.
-    """
+    """Whether it is free. Raises RequestError: there is a run in it, or something else."""
     if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
         raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
     if directory.is_dir() and any(directory.iterdir()):
@@ -107,8 +103,7 @@ class RunWriter:
     def resume(cls, directory: Path) -> RunWriter:
         """Go on with a run that is there: its records are in `before`. A last line that was cut off is taken away.
 
-        Raises:
-            RunReadError, RunWriteError: it cannot be read, or not be written.
+        Raises RunReadError, RunWriteError: it cannot be read, or not be written.
         """
         read_manifest(directory)
         writer, path = cls.__new__(cls), directory / "records.jsonl"
@@ -130,9 +125,8 @@ class RunWriter:
     def append(self, record: Record, samples: NDArray[np.int64] | None = None) -> Record:
         """Write the samples [ranks, n] in nanoseconds, then the record; synced when this returns the record as written.
 
-        Raises:
-            RunWriteError: the disk is full, the run is gone, or a reader would refuse the record. The run stays
-                readable up to the record before.
+        Raises RunWriteError: the disk is full, the run is gone, or a reader would refuse the record. The run
+        stays readable up to the record before.
         """
         self.verify()
         path: Path | None = None
@@ -202,8 +196,7 @@ class RunWriter:
 def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     """The line of a record, with samples that are written beside it.
 
-    Raises:
-        RunReadError: whoever reads the run would stop at it.
+    Raises RunReadError: whoever reads the run would stop at it.
     """
     what = f"the record of {record.case.workload}, {record.case['size']} B,"
     try:
@@ -226,8 +219,7 @@ class RecordStream:
 
     After the last one, `truncated` says whether the last line was cut off and left out.
 
-    Raises:
-        RunReadError: while iterating, on a line that is not a record (the message has its number).
+    Raises RunReadError: while iterating, on a line that is not a record (the message has its number).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -262,8 +254,7 @@ def add_hosts(directory: Path, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
 
     A scheduler may give a run that is resumed other machines than before.
 
-    Raises:
-        RunReadError, RunWriteError: it cannot be read, or not be written; then it stays as it was.
+    Raises RunReadError, RunWriteError: it cannot be read, or not be written; then it stays as it was.
     """
     before = read_manifest(directory)
     names = {host.name for host in before.hosts}
@@ -276,8 +267,7 @@ def add_hosts(directory: Path, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
 def extend(directory: Path, launches: int) -> None:
     """From now on the run ends when it is decided, after at most so many launches; its `plan` stays as it was.
 
-    Raises:
-        RunReadError, RunWriteError: as `add_hosts`.
+    Raises RunReadError, RunWriteError: as `add_hosts`.
     """
     before = read_manifest(directory)
     if before.experiment is not None:
@@ -334,8 +324,7 @@ class YardstickReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 def append_reading(directory: Path, reading: YardstickReading) -> None:
     """Add a line to the readings of a run; a last line that was cut off is taken away.
 
-    Raises:
-        RunWriteError: the file is no regular one, or cannot be written; then it is as before.
+    Raises RunWriteError: the file is no regular one, or cannot be written; then it is as before.
     """
     path = directory / READINGS
     try:
@@ -361,8 +350,7 @@ def append_reading(directory: Path, reading: YardstickReading) -> None:
 def read_readings(directory: Path) -> tuple[YardstickReading, ...]:
     """All readings of a run, in order, without a last line that was cut off; none where it has none.
 
-    Raises:
-        RunReadError: not a regular file, or a line that is not a reading (the message has its number).
+    Raises RunReadError: not a regular file, or a line that is not a reading (the message has its number).
     """
     path, readings = directory / READINGS, []
     for number, line, complete in lines_of(path, LONGEST_READING):
@@ -425,8 +413,7 @@ class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def write_gate_plan(folder: Path, plan: GatePlan) -> None:
     """Write the file into the folder of a run that has none, and note that launches are being made.
 
-    Raises:
-        RunWriteError: it cannot be written.
+    Raises RunWriteError: it cannot be written.
     """
     try:
         if not (folder / GATE_PLAN).exists():
@@ -452,8 +439,7 @@ def mark_finished(folder: Path) -> None:
 def read_gate_plan(folder: Path) -> GatePlan:
     """The planned cells of the gate in a folder.
 
-    Raises:
-        RunReadError: the folder is not one that `collbench gate` wrote, or the file is damaged.
+    Raises RunReadError: the folder is not one that `collbench gate` wrote, or the file is damaged.
     """
     path = folder / GATE_PLAN
     try:

@@ -34,8 +34,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def read_places(file: Path) -> tuple[Place, ...]:
     """The planned place of each rank, by rank. The file is JSON, one `Place` for each rank.
 
-    Raises:
-        RequestError: it cannot be read, or does not hold what a launcher writes.
+    Raises RequestError: it cannot be read, or does not hold what a launcher writes.
     """
     try:
         refuse_irregular(file)
@@ -81,8 +80,7 @@ def text_of(shapes: tuple[Shape, ...]) -> str:
 def shapes(environ: Mapping[str, str] = os.environ) -> tuple[Shape, ...]:
     """The planned shape, in the order of ranks one for all hosts that are alike; empty where no launcher planned one.
 
-    Raises:
-        WorldMismatch: the variable does not hold what a launcher writes.
+    Raises WorldMismatch: the variable does not hold what a launcher writes.
     """
     if not (text := environ.get(SHAPE)):
         return ()

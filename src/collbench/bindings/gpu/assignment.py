@@ -45,8 +45,7 @@ class Assignment:
 def assign(views: tuple[VisibleGpus, ...], roles: Roles, share: bool) -> Assignment:
     """A GPU for every rank that needs one. A parameter server needs none where it is nothing else.
 
-    Raises:
-        RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
+    Raises RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
     """
     every_rank = frozenset(range(len(views)))
     workers = every_rank - roles.servers if len(roles.servers) == 1 else every_rank
@@ -143,8 +142,7 @@ def assign_gpus(
 ) -> AssignedGpu:
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
-    Raises:
-        BackendUnavailable: as `assign`, on all ranks.
+    Raises BackendUnavailable: as `assign`, on all ranks.
     """
     plan = options.places or ()
     planned = plan[world.rank].gpu if world.rank < len(plan) else None
@@ -161,8 +159,7 @@ def assign_gpus(
 def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
     """The result of an action on this rank; a failure on one rank is raised on all of them. Collective.
 
-    Raises:
-        BackendUnavailable: it failed on a rank; the message says on which, and why.
+    Raises BackendUnavailable: it failed on a rank; the message says on which, and why.
     """
     results: list[Result] = []
     reason = None

@@ -62,8 +62,7 @@ class Device(Protocol):
     def capture(self, issue: Callable[[], object], times: int) -> Stage:
         """A graph of what `issue` enqueues when called `times` times, as a stage that launches it.
 
-        Raises:
-            Unsupported: something in it cannot be captured.
+        Raises Unsupported: something in it cannot be captured.
         """
 
 
@@ -197,8 +196,7 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
 
     `only`: a second one in this process is refused; else the first of this soname is taken, whatever else is there.
 
-    Raises:
-        BackendUnavailable: there is none, or there are two in this process.
+    Raises BackendUnavailable: there is none, or there are two in this process.
     """
     major = re.escape(soname.partition(".so.")[2])
     for load_from in (lambda *_: None, _from_wheels, _by_path_finder, _by_linker):

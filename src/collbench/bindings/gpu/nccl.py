@@ -165,8 +165,7 @@ def says_lost(error: BaseException) -> bool:
 def cupy_nccl() -> Nccl:
     """The NCCL of this process: loaded before CuPy loads it, so that both use the same one.
 
-    Raises:
-        BackendUnavailable: there is none, or there are two.
+    Raises BackendUnavailable: there is none, or there are two.
     """
     return _through_cupy(load("nccl", SONAME))
 
