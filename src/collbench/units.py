@@ -36,17 +36,15 @@ def parse_size(text: str | int) -> int:
     if size.denominator != 1:
         raise UnitError(f"size {str(text)!r}: not a whole number of bytes.")
     if size > LARGEST_SIZE:
-        raise UnitError(f"size {_short(str(text).strip())!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
+        typed = str(text).strip()
+        quoted = typed if len(typed) <= LONGEST_QUOTE else f"{typed[:LONGEST_QUOTE]}..."
+        raise UnitError(f"size {quoted!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
     return size.numerator
 
 
 def as_typed(text: str | float) -> str:
     """`-1` for -1.0, as it stands in a plan."""
     return text if isinstance(text, str) else f"{text:.15g}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
 
 
 def format_size(size: int) -> str:

@@ -21,16 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import (
-    Backend,
-    HostArguments,
-    Operation,
-    Session,
-    World,
-    WorldSettings,
-    as_parts,
-    operation_of,
-)
+from collbench.bindings.spec import Backend, HostArguments, Operation, Session, World, WorldSettings, operation_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Prepared, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
@@ -199,7 +190,7 @@ class FakeBuffers(HostArguments):
         if self.in_place and self._blocks.send > self._blocks.recv:
             first = self.rank if self._blocks.send == self.ranks else 0
             return (self.send[first : first + self._blocks.recv],)
-        return as_parts(self.recv)
+        return (self.recv,)
 
     @cached_property
     def input(self) -> Array | None:
@@ -228,7 +219,11 @@ class FakeOperation:
         if fault == "hang":
             threading.Event().wait()
         entered = self._session.moment()
-        result = self._arrive()
+        noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
+        sent = self._buffers.input
+        contribution = np.empty((0, self._buffers.count)) if sent is None else sent.copy()
+        inputs = self._session.meet(contribution, self._cost * noise)
+        result = self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
         if fault == "corrupt" and not self._row.moves_data:
             self._session.turn_back(entered)
         if result is None:
@@ -237,14 +232,6 @@ class FakeOperation:
         output[...] = result
         if fault == "corrupt" and output.size:
             output.reshape(-1).view(np.uint8)[0] ^= 1
-
-    def _arrive(self) -> Array | None:
-        noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
-        contribution = np.empty((0, self._buffers.count))
-        if self._buffers.input is not None:
-            contribution = self._buffers.input.copy()
-        inputs = self._session.meet(contribution, self._cost * noise)
-        return self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
 
 
 class FakeBackend(Backend):

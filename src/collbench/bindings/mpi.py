@@ -169,18 +169,13 @@ class MpiWorld(World):
         return result
 
 
-_DATATYPE = {
-    "int8": "INT8_T", "int16": "INT16_T", "int32": "INT32_T", "int64": "INT64_T",
-    "uint8": "UINT8_T", "uint16": "UINT16_T", "uint32": "UINT32_T", "uint64": "UINT64_T",
-    "float16": "FLOAT16_T", "bfloat16": "BFLOAT16_T", "float32": "FLOAT", "float64": "DOUBLE",
-}  # fmt: skip
-
 LARGEST_COUNT = 2**31 - 1
 
 
 def datatype(mpi: Any, dtype: str) -> Any:
     """The MPI datatype of a dtype. Raises Unsupported: this library has none."""
-    handle = getattr(mpi, _DATATYPE[dtype], mpi.DATATYPE_NULL)
+    name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, f"{dtype.upper()}_T")
+    handle = getattr(mpi, name, mpi.DATATYPE_NULL)
     if handle == mpi.DATATYPE_NULL:
         raise Unsupported(f"this MPI library has no datatype for {dtype}")
     return handle

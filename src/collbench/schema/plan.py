@@ -44,7 +44,8 @@ def mistake_in(document: dict[str, Any], kind: type[msgspec.Struct], prefix: str
 def _mistake(key: str, value: Any, of: Any, usual: Any = None) -> str | None:
     if _fits(value, of):
         return None
-    kinds = _members(of)
+    several = get_origin(of) in (Union, UnionType)
+    kinds = tuple(kind for kind in get_args(of) if kind is not NoneType) if several else (of,)
     inside = _inside(key, value, kinds)
     if inside is not None:
         return inside
@@ -60,12 +61,6 @@ def _fits(value: Any, of: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _members(of: Any) -> tuple[Any, ...]:
-    if get_origin(of) in (Union, UnionType):
-        return tuple(kind for kind in get_args(of) if kind is not NoneType)
-    return (of,)
 
 
 def _inside(key: str, value: Any, kinds: tuple[Any, ...]) -> str | None:

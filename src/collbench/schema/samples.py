@@ -88,7 +88,10 @@ def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.
     samples = np.empty(size, np.int64)
     for begin in range(0, size, _PIECE):
         piece = samples[begin : begin + _PIECE]
-        piece[...] = np.frombuffer(_exactly(file, len(piece) * dtype.itemsize, what), dtype)
+        content = b"".join(_read(file, len(piece) * dtype.itemsize))
+        if len(content) < len(piece) * dtype.itemsize:
+            raise RunReadError(f"{what}: ends before its last sample.")
+        piece[...] = np.frombuffer(content, dtype)
     if size and max(-int(samples.min()), int(samples.max())) > LONGEST:
         raise RunReadError(f"{what}: holds an impossible time, more than a century.")
     return samples.reshape(shape, order="F" if in_columns else "C")
@@ -112,13 +115,6 @@ def _read(file: IO[bytes], size: int) -> Iterator[bytes]:
     while size and (part := file.read(size)):
         yield part
         size -= len(part)
-
-
-def _exactly(file: IO[bytes], size: int, what: str) -> bytes:
-    content = b"".join(_read(file, size))
-    if len(content) < size:
-        raise RunReadError(f"{what}: ends before its last sample.")
-    return content
 
 
 def disagreement(record: Record, samples: NDArray[np.int64]) -> str:
@@ -148,7 +144,7 @@ NAME = re.compile(rf"{FOLDER}/([A-Za-z0-9_-]{{1,200}}\.npy)")
 LARGEST_DIRECTORY = 96 << 20
 
 
-class SampleFiles:
+class SampleFiles(contextlib.AbstractContextManager["SampleFiles"]):
     """Reads the samples files of the run in `directory`. Use as a context manager.
 
     The archive is opened when the first member is read, and stays open.
@@ -250,9 +246,6 @@ class SampleFiles:
         if self._file is not None:
             self._file.close()
         self._archive = self._file = None
-
-    def __enter__(self) -> SampleFiles:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

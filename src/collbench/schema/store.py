@@ -76,7 +76,7 @@ def refuse_unusable(directory: Path) -> None:
 LONGEST_LINE = 64 << 20
 
 
-class RunWriter:
+class RunWriter(contextlib.AbstractContextManager["RunWriter"]):
     """Creates a run directory and appends to it. Use as a context manager.
 
     Raises:
@@ -185,9 +185,6 @@ class RunWriter:
 
     def close(self) -> None:
         self._records.close()
-
-    def __enter__(self) -> RunWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

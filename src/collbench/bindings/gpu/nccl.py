@@ -199,7 +199,6 @@ def settings(variables: dict[str, str]) -> Iterator[None]:
 
 #: What is logged outside of `observe`, and in it.
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
-_SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 #: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -223,8 +222,8 @@ class NcclLog:
     def begin(self) -> None:
         """Log connections from now on. Before the library reads its environment."""
         if self._ours:
-            values = ("INFO", _CONNECTIONS, f"/proc/self/fd/{self._file}")
-            set_own(dict(zip(_SETTINGS, values, strict=True)))
+            file = f"/proc/self/fd/{self._file}"
+            set_own({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": _CONNECTIONS, "NCCL_DEBUG_FILE": file})
 
     def _read(self) -> str:
         """What was written since `_clear`; the library does not buffer it."""
