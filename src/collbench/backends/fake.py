@@ -193,7 +193,7 @@ class FakeBuffers(HostArguments):
         return (self.recv,)
 
     @cached_property
-    def input(self) -> Array | None:
+    def input(self) -> Any:
         if self._blocks.send == 0:
             return None
         if self.in_place and 0 < self._blocks.send <= self._blocks.recv:
