@@ -27,7 +27,7 @@ def cudart_of_collbench() -> dict[str, str]:
     """The CUDA runtime whose functions its native driver calls, of CuPy's major version."""
     import cupy
 
-    from collbench.bindings.gpu.shared_library import load
+    from collbench.bindings.gpu.device import load
 
     major = cupy.cuda.runtime.runtimeGetVersion() // 1000
     return {"cudart": load("cudart", f"libcudart.so.{major}", only=False).path}

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.spec import Operation, Reductions, Session, World, digest_of
+from collbench.bindings.spec import HostArguments, HostBuffer, Operation, Session, World, as_parts, digest_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.machine.facts import RankFacts, rank_facts
@@ -47,7 +46,7 @@ def made_up_facts(ranks: int, each: int, containers: bool) -> list[RankFacts]:
     return facts
 
 
-class MadeUpWorld(Reductions):
+class MadeUpWorld(World):
     """Rank 0 of many. `calls` counts what it was asked for, `received` the bytes of objects that came from others."""
 
     rank = 0
@@ -113,7 +112,7 @@ class MadeUpSession(Session):
                     measure.write(part, expected[0])
 
         call = whole(perform, why_not_native="nothing is called")
-        return Operation(on_host(buffers.send), received, call, False, buffers.blocks_held)
+        return Operation(HostBuffer(buffers.send), received, call, False, buffers.blocks_held)
 
     def abort(self, code: int) -> None:
         raise SystemExit(code)

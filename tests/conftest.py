@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from collbench.report import new_style
-from collbench.schema.store import read_run
 from tests import processes
+from tests.runs import read_run
 
 HERE = Path(__file__).parent
 

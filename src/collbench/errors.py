@@ -48,7 +48,6 @@ def in_lines(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """The text with these characters and newlines escaped."""
     return text.translate(_IN_A_LINE)
 
 
@@ -75,12 +74,12 @@ def _all(known: Sequence[str]) -> str:
 
 
 class CollbenchError(Exception):
-    """Base of every error raised on purpose. Its text tells the user what went wrong, where, and what would work."""
+    """Base of every error raised on purpose. Its text tells the user what went wrong, where, and what would work.
 
-    exit_code = 1
+    `everywhere`: whether every rank of the job raises it, so that rank 0 alone prints it.
+    """
 
-    #: Whether every rank of the job raises it, so that rank 0 alone prints it.
-    everywhere = False
+    exit_code, everywhere = 1, False
 
 
 class RequestError(CollbenchError):
@@ -169,7 +168,6 @@ class LaunchFailed(MeasurementError):
         self.log = log
 
     def saying(self, reason: str) -> LaunchFailed:
-        """The same failure, in other words."""
         return type(self)(reason, self.log)
 
 

@@ -26,8 +26,7 @@ def modules_of(path: Iterable[str], others: Container[str] = (), packages: bool 
 def defined(package: str, module: str, name: str) -> Any:
     """What a module of the package defines under that name.
 
-    Raises:
-        RequestError: the module cannot be imported, or does not define it.
+    Raises RequestError: the module cannot be imported, or does not define it.
     """
     try:
         return getattr(importlib.import_module(f"{package}.{module}"), name)
@@ -48,8 +47,7 @@ def entry_points_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
 def loaded(points: tuple[EntryPoint, ...]) -> Any:
     """What the only one of these entry points names.
 
-    Raises:
-        RequestError: there are several; or the module cannot be imported, or does not define it.
+    Raises RequestError: there are several; or the module cannot be imported, or does not define it.
     """
     if len(points) > 1:
         values = ", ".join(point.value for point in points)

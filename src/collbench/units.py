@@ -26,8 +26,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0
 def parse_size(text: str | int) -> int:
     """Bytes of `8`, `64K`, `1M`, `1GiB` (all binary).
 
-    Raises:
-        UnitError: not a size, negative, not a whole number of bytes, or more than any memory has.
+    Raises UnitError: not a size, negative, not a whole number of bytes, or more than any memory has.
     """
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
@@ -37,17 +36,15 @@ def parse_size(text: str | int) -> int:
     if size.denominator != 1:
         raise UnitError(f"size {str(text)!r}: not a whole number of bytes.")
     if size > LARGEST_SIZE:
-        raise UnitError(f"size {_short(str(text).strip())!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
+        typed = str(text).strip()
+        quoted = typed if len(typed) <= LONGEST_QUOTE else f"{typed[:LONGEST_QUOTE]}..."
+        raise UnitError(f"size {quoted!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
     return size.numerator
 
 
 def as_typed(text: str | float) -> str:
     """`-1` for -1.0, as it stands in a plan."""
     return text if isinstance(text, str) else f"{text:.15g}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
 
 
 def format_size(size: int) -> str:
@@ -71,8 +68,7 @@ def format_bytes(size: float) -> str:
 def parse_duration(text: str | float, what: str = "time") -> float:
     """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds. The message says `what` it is.
 
-    Raises:
-        UnitError: not a duration.
+    Raises UnitError: not a duration.
     """
     match = _DURATION.fullmatch(str(text).strip())
     seconds = -1.0

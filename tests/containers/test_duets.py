@@ -12,10 +12,10 @@ import pytest
 
 from collbench.launch.engines.host import probe
 from collbench.schema.record import Record
-from collbench.schema.store import read_run
 from collbench.schema.world import SliceRule
 from tests.containers.conftest import Launch, Started, ended
 from tests.processes import wait_for
+from tests.runs import read_run
 from tests.turns import assert_slept
 
 pytestmark = [pytest.mark.docker]

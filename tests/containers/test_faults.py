@@ -23,11 +23,11 @@ from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import allowed_calls, find
 from collbench.launch.engines.docker.spec import RUN_LABEL
 from collbench.schema.record import Record
-from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended, skip_or_fail
 from tests.containers.own_engine import OwnEngine, missing
 from tests.containers.worlds import KILL, LADDER, LONG, disturbed, kill_container, kill_rank, ranks_of
 from tests.processes import LIMIT, wait_for
+from tests.runs import read_run
 
 
 def test_no_engine(launch: Launch) -> None:

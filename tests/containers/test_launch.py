@@ -32,10 +32,10 @@ from collbench.launch.folders import user_inside
 from collbench.launch.placement import Placement
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
-from collbench.schema.store import Run, read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LADDER, LONG, disturbed, kill_container, ranks_of
 from tests.processes import LIMIT, wait_for
+from tests.runs import Run, read_run
 from tests.unit import test_docs_examples as docs_shell
 
 

@@ -24,11 +24,11 @@ from collbench.launch.folders import SHARED_MEMORY, namespace
 from collbench.machine.cgroup import under
 from collbench.machine.facts import topology_here
 from collbench.schema.record import Record
-from collbench.schema.store import read_run
 from tests.containers.conftest import ROOT, Launch, Started, ended, skip_or_fail
 from tests.containers.test_launch import need
 from tests.containers.worlds import LONG, ranks_of
 from tests.processes import LIMIT, wait_for
+from tests.runs import read_run
 
 FOLDER = "/var/tmp"  # noqa: S108 - the default of plans
 
@@ -263,7 +263,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
     assert labels["collbench.cuda"] == found.cuda
     assert labels["collbench.cupy"] == packages[f"cupy-cuda{found.cuda}x"]
     loads = (
-        "from collbench.bindings.gpu.shared_library import load; from cupy.cuda import nccl, runtime; "
+        "from collbench.bindings.gpu.device import load; from cupy.cuda import nccl, runtime; "
         "load('cudart', f'libcudart.so.{runtime.runtimeGetVersion() // 1000}', only=False); print(nccl.get_version())"
     )
     done = inside("openmpi-cuda", "python", "-c", loads)

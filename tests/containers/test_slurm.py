@@ -14,9 +14,9 @@ import pytest
 from tools.toy_slurm import ToySlurm, docker, unpacked
 
 from collbench.schema.record import Record
-from collbench.schema.store import read_run
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
+from tests.runs import read_run
 from tests.turns import assert_slept
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.processes import wait_for
+from tests.runs import read_run
 
 LADDER = """
 collectives = ["allreduce"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from collbench.bindings.gpu.nccl import DATATYPE, OP
 from collbench.bindings.mpi import load_mpi
-from collbench.bindings.operations import numpy_dtype
+from collbench.bindings.spec import numpy_dtype
 from collbench.collectives.row import Array
 from tests.double.device import Aborted, DoubleDevice
 from tests.double.functions import Code, crash

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from collbench.bindings.gpu.shared_library import to_word
+from collbench.bindings.spec import to_word
 from collbench.collectives.row import C
 from collbench.timing.call import Native
 

@@ -16,11 +16,11 @@ from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, disturbed, ranks_of, remove_network
 from tests.faults.spoiling import Spoiling
 from tests.processes import wait_for
+from tests.runs import read_run
 
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.client import DOCKER, Docker
 from collbench.launch.engines.docker.spec import DRIVER_LABEL
-from collbench.schema.store import read_run
 
 #: In the first container, instead of Open MPI's launcher.
 DOCKERFILE = """\

@@ -32,9 +32,10 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.report.cells import document, launch_tables, tables
     from collbench.report.tables import FORMATS, terminal
     from collbench.report.verdict import tables as of_verdict
+    from collbench.schema.manifest import read_manifest
     from collbench.schema.record import Record
     from collbench.schema.samples import LARGEST_FILE, SampleFiles, disagreement, pack
-    from collbench.schema.store import read_run
+    from collbench.schema.store import RecordStream
 
 import msgspec
 import scipy.stats  # noqa: F401 - before time counts
@@ -153,7 +154,7 @@ class Target:
         lines = (path / "records.jsonl").read_bytes().splitlines(keepends=True)
         (path / "records.jsonl").write_bytes(b"".join(lines[:6]))
         with SampleFiles(path) as files:
-            names = [record.samples.file for record in read_run(path).records if record.samples and record.samples.file]
+            names = [record.samples.file for record in RecordStream(path) if record.samples and record.samples.file]
             kept = {}
             for name in names[:3]:
                 with files.open(name, LARGEST_FILE) as file:
@@ -203,18 +204,20 @@ def allowed(call: Callable[[], T]) -> T | None:
 
 def show(path: Path, chosen: atheris.FuzzedDataProvider) -> None:
     """The samples, and what `collbench show` prints."""
-    run = allowed(lambda: read_run(path))
+    run = allowed(lambda: (read_manifest(path), tuple(RecordStream(path))))
     if run is None:
         return
-    for record in run.records:
+    manifest, records = run
+    for record in records:
         possible(record)
-        samples = allowed(lambda record=record: run.samples(record))  # type: ignore[misc]
+        with SampleFiles(path) as files:
+            samples = allowed(lambda record=record: files.read(record))  # type: ignore[misc]
         if samples is not None and record.samples is not None:
             assert samples.shape[1] == record.samples.n
             disagreement(record, samples)
     style = list(STYLES)[chosen.ConsumeIntInRange(0, len(STYLES) - 1)]
     printer = new_style(style)
-    text = "".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()])
+    text = "".join([printer.begin(manifest), *map(printer.add, records), printer.end()])
     quiet(text)
     if style == "json":
         json.loads(in_lines(text))

@@ -12,6 +12,7 @@ from typing import get_args
 import click
 import numpy as np
 import pytest
+from tests.runs import read_run
 from tests.unit.made_runs import made_case, made_manifest, made_record, spread
 from tests.unit.made_suite import CPU, IO, of_one_launch, write_suite
 
@@ -47,7 +48,7 @@ from collbench.report.tables import LONGEST_LINE, terminal
 from collbench.schema.case import case_of
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record, ResultCheck, Work, summarise
-from collbench.schema.store import NoReading, read_run
+from collbench.schema.store import NoReading
 from collbench.yardsticks import Readings
 
 Golden = Callable[[str, str], None]

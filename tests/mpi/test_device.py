@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from collbench import collectives
-from collbench.schema.store import read_run
 from tests.mpi.double_jobs import DOUBLE, measure, one, run
 from tests.mpi.jobs import Command, Ended, finish
+from tests.runs import read_run
 
 ALL, FEW = '["all"]', '["int8", "float32"]'
 

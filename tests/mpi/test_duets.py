@@ -22,10 +22,11 @@ from collbench.errors import to_install
 from collbench.launch.folders import sweep_folders
 from collbench.machine.facts import rank_facts
 from collbench.schema.record import Record
-from collbench.schema.store import READINGS, read_readings, read_run
+from collbench.schema.store import READINGS, read_readings
 from collbench.schema.world import SliceRule
 from tests.mpi.jobs import BIN, Command, Ended, environment, finish, mpi_vendor
 from tests.processes import LIMIT, wait_for
+from tests.runs import read_run
 from tests.turns import assert_slept
 
 PLAN = """

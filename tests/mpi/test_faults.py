@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.schema.store import read_run
 from tests.mpi.jobs import Command, Ended, environment, finish, mpi_vendor
 from tests.processes import LIMIT, wait_for
+from tests.runs import read_run
 
 #: 80 samples a size and some 37 operations around them: the fault falls into the second size.
 SWEEP = ("allreduce", "-b", "8", "-e", "64", "-n", "80", "--gate", "barrier", "--driver", "python")

@@ -19,10 +19,10 @@ from collbench.run.expand import cases_of
 from collbench.schema.axes import THREAD_LEVELS
 from collbench.schema.case import GATES
 from collbench.schema.plan import Plan
-from collbench.schema.store import read_run
 from collbench.timing.loop import native_loop
 from tests.mpi.jobs import Command, environment, finish
 from tests.processes import LIMIT
+from tests.runs import read_run
 
 
 @pytest.mark.mpi

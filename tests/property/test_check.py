@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from collbench import collectives
-from collbench.bindings.operations import HostBuffer
+from collbench.bindings.spec import HostBuffer
 from collbench.collectives.row import Array, Collective
 from collbench.run import measure
 from collbench.schema.axes import DTYPES, Op

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from tests.runs import Run, read_run
 
 from collbench.errors import RunReadError, UnitError, in_one_line
 from collbench.run.sampling import LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
@@ -29,7 +30,7 @@ from collbench.schema.case import CADENCES, GATES, Case, Where
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Seconds, Status, Work
 from collbench.schema.samples import ALL_RANKS_LIMIT
-from collbench.schema.store import Run, RunWriter, read_run
+from collbench.schema.store import RunWriter
 from collbench.units import LARGEST_SIZE, format_duration, format_size, parse_duration, parse_size
 
 whole = st.integers(-(2**62), 2**62)

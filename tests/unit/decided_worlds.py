@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.runs import read_run
 from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play
 from tests.unit.made_worlds import good
 
@@ -21,7 +22,6 @@ from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.plan import Chosen, Plan, load_launch_plan, load_plan
 from collbench.schema.record import Samples, summarise
-from collbench.schema.store import read_run
 
 TOML = """
 collectives = ["bcast"]

@@ -12,19 +12,20 @@ import msgspec
 import numpy as np
 
 from collbench.errors import RunWriteError
+from collbench.schema.manifest import read_manifest
 from collbench.schema.record import Samples
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RecordStream, RunWriter
 
 ENOUGH = 100_000
 
 
 def main(source: str, target: str) -> int:
-    stored = read_run(Path(source))
-    record = msgspec.structs.replace(stored.records[0], samples=Samples(n=100, invalid=0, warmup=5))
+    first, *_ = RecordStream(Path(source))
+    record = msgspec.structs.replace(first, samples=Samples(n=100, invalid=0, warmup=5))
     samples = np.arange(1, 401).reshape(4, 100)
     kept = 0
     try:
-        with RunWriter(Path(target), stored.manifest) as writer:
+        with RunWriter(Path(target), read_manifest(Path(source))) as writer:
             for launch in range(ENOUGH):
                 writer.append(msgspec.structs.replace(record, launch=launch), samples)
                 kept += 1

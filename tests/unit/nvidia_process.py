@@ -14,7 +14,7 @@ import ctypes, os, pathlib, re
 from types import SimpleNamespace
 import numpy as np
 from collbench.bindings.gpu.nccl import NcclLog
-from collbench.bindings.gpu.shared_library import load, loaded
+from collbench.bindings.gpu.device import load, loaded
 from collbench.collectives.row import C
 log = NcclLog()
 log.begin()

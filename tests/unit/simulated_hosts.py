@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import queue
 import random
-from dataclasses import dataclass
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from tests.processes import LIMIT
 
-from collbench.backends.fake import SimulatedClock
+from collbench.backends.fake import FakeSession, Fault, Hub
+from collbench.errors import LostRankError
+from collbench.schema.axes import ThreadLevel
+from collbench.timing.call import Messages
 from collbench.timing.clocks import (
     EXCHANGES,
     Offset,
@@ -17,6 +25,69 @@ from collbench.timing.clocks import (
     partners,
     synchronisation,
 )
+
+
+@dataclass(frozen=True)
+class SimulatedClock:
+    """A host's clock against true time.
+
+    `drift` is the part by which it runs fast; `slews` are moments from which on it runs faster by another part, as when
+    NTP corrects a rate. `slow_in` is how much longer messages to this host take than those from it.
+    """
+
+    offset: int = 0
+    drift: float = 0.0
+    slews: tuple[tuple[int, float], ...] = ()
+    slow_in: int = 0
+
+    def read(self, true: float) -> int:
+        """What it shows at a moment of true time."""
+        gained = true * self.drift + sum(max(true - begins, 0.0) * part for begins, part in self.slews)
+        return self.offset + int(true + gained)
+
+
+#: One way of a message between two ranks, and how much longer at most it may take.
+_MESSAGE, _JITTER = 1_000, 300
+
+#: How often a rank that waits for a message looks whether others are gone (s).
+_LOOK = 0.05
+
+
+class SessionOnHosts(FakeSession):
+    """One rank of the fake backend, on one of several hosts in turn, whose clocks disagree; ranks send messages."""
+
+    def __init__(
+        self, clocks: tuple[SimulatedClock, ...], hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None
+    ) -> None:
+        super().__init__(hub, rank, level, fault)
+        self._clocks = clocks
+        self._random = random.Random(rank)  # noqa: S311 - noise, not secrecy
+        # setdefault is atomic, so that all ranks have one table, and both sides one queue
+        self._posts: dict[tuple[int, int], queue.SimpleQueue[Any]] = vars(hub).setdefault("posts", {})
+        self.clock_id, self.clock = f"simulated {rank % len(clocks)}", self._read_clock
+        self._cell = np.zeros(1, np.int64)
+        self.signals = replace(self.signals, messages=Messages(self._cell, self._send, self._receive))
+
+    def _host_of(self, rank: int) -> SimulatedClock:
+        return self._clocks[rank % len(self._clocks)]
+
+    def _read_clock(self) -> int:
+        return self._host_of(self._rank).read(self.moment())
+
+    def _send(self, other: int) -> None:
+        way = _MESSAGE + self._random.randrange(_JITTER) + self._host_of(other).slow_in
+        message = (self.moment() + way, int(self._cell[0]))
+        self._posts.setdefault((self._rank, other), queue.SimpleQueue()).put(message)
+
+    def _receive(self, other: int) -> None:
+        post = self._posts.setdefault((other, self._rank), queue.SimpleQueue())
+        ends = time.monotonic() + LIMIT
+        while not self._hub._barrier.broken and time.monotonic() < ends:
+            with suppress(queue.Empty):
+                arrived, self._cell[0] = post.get(timeout=_LOOK)
+                self._hub.clocks[self._rank] = max(self.moment(), arrived)
+                return
+        raise LostRankError("another rank left, or sent no message")
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runs import read_run
 from tests.unit import made_packages
 from tests.unit.fake_engine import contents
 
 from collbench import backends, collectives
 from collbench.backends.fake import FakeBackend
-from collbench.bindings.operations import binder_of
+from collbench.bindings.spec import binder_of
 from collbench.collectives.row import Prepared
 from collbench.errors import BackendUnavailable, PlanError, Unsupported
 from collbench.launch.engines.spec import Look
 from collbench.launch.stacks import refuse_missing
 from collbench.schema.plan import Plan
-from collbench.schema.store import read_run
 
 Collbench = Callable[..., subprocess.CompletedProcess[str]]
 Install = Callable[..., str]

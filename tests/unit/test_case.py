@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collbench import collectives
-from collbench.bindings.operations import numpy_dtype
+from collbench.bindings.spec import numpy_dtype
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES, DTYPE_ALIASES, DTYPES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collbench import collectives
-from collbench.bindings.operations import HostBuffer, numpy_dtype
+from collbench.bindings.spec import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
 from collbench.run import measure
 from collbench.schema.axes import DTYPES, Op

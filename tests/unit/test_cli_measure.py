@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 from tests.processes import LIMIT, wait_for
+from tests.runs import read_run
 from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench import collectives
 from collbench.report import STYLES
 from collbench.report.styles import COLUMNS
-from collbench.schema.store import read_run
 
 Collbench = Callable[..., CompletedProcess[str]]
 Environment = dict[str, str]

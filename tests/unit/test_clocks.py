@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -17,11 +18,10 @@ from tests.contract.test_fake import measured
 from tests.unit.c_functions import Library
 from tests.unit.made_measurements import method, on_ranks
 from tests.unit.made_runs import made_case, made_record
-from tests.unit.simulated_hosts import Hosts, drifting
+from tests.unit.simulated_hosts import Hosts, SessionOnHosts, SimulatedClock, drifting
 
 from collbench import backends
 from collbench.analysis.results import how
-from collbench.backends.fake import SimulatedClock
 from collbench.bindings.spec import Operation
 from collbench.errors import LibraryError
 from collbench.machine import facts
@@ -338,7 +338,7 @@ OnHosts = Callable[..., None]
 @pytest.fixture
 def on_hosts(monkeypatch: pytest.MonkeyPatch) -> OnHosts:
     """`on_hosts(*clocks)`: the fake backend's ranks are on these hosts in turn."""
-    return lambda *clocks: monkeypatch.setattr(backends.get("fake"), "clocks", clocks)
+    return lambda *clocks: monkeypatch.setattr(backends.get("fake"), "session", partial(SessionOnHosts, clocks))
 
 
 def record_of(name: str = "allreduce", ranks: int = 6, fault: str | None = None, **fields: Any) -> Record:
@@ -438,7 +438,9 @@ def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
     assert [call.args[0].shortest for call in pair.wait.call_args_list] == [pytest.approx(0.08), 1.0]
 
 
-def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages() -> None:
+def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages(on_hosts: OnHosts) -> None:
+    on_hosts(SimulatedClock())
+
     def body(session: Any) -> list[bool]:
         here = replace(rank_facts(), clock_id="here")
         there = replace(here, clock_id="there")

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.processes import wait_for
+from tests.runs import read_run
 from tests.unit.conftest import Collbench
 from tests.unit.made_engine import Reply, made_engine
 
@@ -37,7 +38,6 @@ from collbench.launch.stacks import Stacks
 from collbench.launch.waiting import LONGEST_LINE, Lines, Log, StopCheck
 from collbench.machine.facts import Core, Topology
 from collbench.schema.plan import Plan
-from collbench.schema.store import read_run
 
 PLAN = Plan(collectives=("allreduce",), images=("mpich",))
 LABELS = {RUN_LABEL: "cb1", LAUNCH_LABEL: "cb1-0", DRIVER_LABEL: "boot/1/2/3"}

@@ -15,6 +15,7 @@ import click
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.runs import read_run
 from tests.unit.k8s_objects import check
 from tests.unit.made_runs import made_manifest
 from tests.unit.made_suite import of_one_launch
@@ -59,7 +60,7 @@ from collbench.schema.record import (
     SlowRank,
     Work,
 )
-from collbench.schema.store import YardstickReading, read_run
+from collbench.schema.store import YardstickReading
 from collbench.workloads.program import Program
 
 #: Flags in the manual that belong to other programs: mpirun, torchrun, Slurm, docker, pytest, mypy, bench/; and of the

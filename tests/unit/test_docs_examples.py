@@ -22,6 +22,7 @@ import pytest
 from tests.contract import oracle
 from tests.mpi.jobs import BIN, environment, finish, mpi_vendor, skip_or_fail
 from tests.processes import LIMIT
+from tests.runs import read_run
 from tests.unit import made_packages
 from tests.unit.manual import ROOT
 
@@ -30,7 +31,6 @@ from collbench.collectives.row import fold
 from collbench.schema.axes import AXES, DTYPES, OPS
 from collbench.schema.case import case_of
 from collbench.schema.samples import pack
-from collbench.schema.store import read_run
 
 Collbench = Callable[..., CompletedProcess[str]]
 

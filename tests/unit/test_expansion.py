@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.duet_worlds import PLAN, place_of
 
-from collbench.bindings.operations import USABLE_SHARE
+from collbench.bindings.spec import USABLE_SHARE
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch.campaign import finished

@@ -19,8 +19,7 @@ from tests.unit.test_case import CASE
 
 from collbench import backends
 from collbench.backends.fake import FakeBackend
-from collbench.bindings.operations import USABLE_SHARE
-from collbench.bindings.spec import Operation, Roles, Session, WorldSettings
+from collbench.bindings.spec import USABLE_SHARE, Operation, Roles, Session, WorldSettings
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,

@@ -15,10 +15,11 @@ from collbench.backends.mpi_cuda import CudaMpiArguments
 from collbench.backends.nccl import ServerArguments, WorkerArguments, chief_of
 from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
 from collbench.bindings.gpu.nccl import DATATYPE
-from collbench.bindings.operations import HostBuffer
+from collbench.bindings.spec import HostBuffer, operation_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Part, Prepared
 from collbench.schema.axes import Op
+from collbench.timing.call import Call
 
 COUNT = 4
 Flow = list[tuple[str, list[str]]]
@@ -126,7 +127,8 @@ def staged(collective: str, rank: int, root: int, in_place: bool = False) -> tup
     device = None if row.has_server and rank == root else DoubleDevice("GPU-0")
     arguments = mpi_staged.StagedArguments(made_mpi(rank), one, row, COUNT, device)
     prepared = row.dialects["mpi"](arguments)
-    return mpi_staged.staged_parts(prepared, arguments, device), *mpi_staged.buffers_of(prepared, arguments, device)
+    operation = operation_of(prepared, Call(()), 0, arguments.access)
+    return mpi_staged.staged_parts(prepared, arguments, device), operation.input, operation.output
 
 
 OUT, BACK, MPI = "device to host", "host to device", "communication"
@@ -185,4 +187,4 @@ def test_device_memory_is_no_array() -> None:
     blocks = DeviceBlocks(device, device.allocate(32), 2, 4, "float32")
     with pytest.raises(TypeError, match="device memory"):
         np.asarray(blocks)
-    assert (blocks[1:2].address, len(blocks[1:2]), blocks[1:2].size) == (blocks.address + 16, 1, 16)
+    assert (blocks[1:2].address, len(blocks[1:2]), blocks[1:2].block_size) == (blocks.address + 16, 1, 16)

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.processes import LIMIT
+from tests.runs import read_run
 from tests.unit.conftest import Collbench
 from tests.unit.fake_engine import FakeCommand, FakeEngineSession, FakeEngineWorld
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, Takes, connected, slow
@@ -35,7 +36,7 @@ from collbench.launch.engines.fake import CORES
 from collbench.report.gate import LONGEST_LINE, MOST_ROWS, WORDS, document, junit, markdown, names_of, sentence, tables
 from collbench.schema.case import Case
 from collbench.schema.plan import Side
-from collbench.schema.store import GatePlan, Margin, Margins, RunWriter, read_run
+from collbench.schema.store import GatePlan, Margin, Margins, RunWriter
 from collbench.timing import _loop
 
 UNTIL_DECIDED = ("--until", "decided")

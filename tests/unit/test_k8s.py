@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runs import read_run
 from tests.unit.k8s_objects import check
 from tests.unit.refusals import refusals
 from tests.unit.test_slurm import play, write_site
@@ -40,7 +41,6 @@ from collbench.launch.engines.spec import Stack, WorldSpec, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, launcher_of
 from collbench.launch.folders import driver_identity, folders_in
 from collbench.schema.plan import Plan
-from collbench.schema.store import read_run
 
 Golden = Callable[[str, str], None]
 Object = dict[str, Any]

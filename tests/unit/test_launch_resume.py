@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.runs import read_run
 from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play, contents
 from tests.unit.test_launch_campaign import first, held, leave
 
@@ -21,7 +22,7 @@ from collbench.launch import campaign, expansion
 from collbench.launch.engines import fake, host
 from collbench.machine import facts
 from collbench.schema import manifest as manifests
-from collbench.schema.store import RecordStream, RunWriter, read_run
+from collbench.schema.store import RecordStream, RunWriter
 
 Golden = Callable[[str, str], None]
 TOML = """

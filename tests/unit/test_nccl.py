@@ -26,9 +26,7 @@ from collbench import collectives
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE, OP, Communicators, NcclLog, chosen, says_lost, transports
-from collbench.bindings.gpu.shared_library import to_word
-from collbench.bindings.operations import as_parts
-from collbench.bindings.spec import Observation
+from collbench.bindings.spec import Observation, as_parts, to_word
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
@@ -129,7 +127,8 @@ def test_input_and_result_have_the_blocks_of_the_row_and_share_memory_in_place(n
 
 
 def overlap(first: DeviceBlocks, second: DeviceBlocks) -> bool:
-    return first.address < second.address + second.size and second.address < first.address + first.size
+    ends = [blocks.address + len(blocks) * blocks.block_size for blocks in (first, second)]
+    return first.address < ends[1] and second.address < ends[0]
 
 
 @pytest.mark.parametrize("name", ["ps_bcast", "ps_gather"])

@@ -15,13 +15,14 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from tests.runs import read_run
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled
 
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import samples as packing
 from collbench.schema.samples import ARCHIVE, pack
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RunWriter
 
 Collbench = Callable[..., CompletedProcess[str]]
 

@@ -21,6 +21,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.processes import LIMIT
+from tests.runs import read_run
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, spread, twin, write_run
 
@@ -36,7 +37,7 @@ from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.manifest import LARGEST_MANIFEST
 from collbench.schema.samples import pack
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RunWriter
 
 SIZES, LAUNCHES = (8, 1024, 64 << 10, 1 << 20), 6
 RECORDS = 2 * len(SIZES) * LAUNCHES

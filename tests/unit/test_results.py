@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.runs import read_run
 from tests.unit import made_runs
 from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import launches_of, program, program_case, program_record
@@ -35,7 +36,6 @@ from collbench.run.turns import _trimmed
 from collbench.schema.case import Case
 from collbench.schema.files import is_being_written, locked
 from collbench.schema.record import Duet, Record, ResultCheck, Samples, Work
-from collbench.schema.store import read_run
 from collbench.schema.world import TRIMMED
 
 Golden = Callable[[str, str], None]

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.runs import read_run
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, write_run
 
 from collbench.analysis.runs import EVERY, SampleCheck, observe
@@ -26,7 +27,7 @@ from collbench.report.page.contents import chapter
 from collbench.schema import samples as samples_module
 from collbench.schema.record import Record, Samples, summarise
 from collbench.schema.samples import ALL_RANKS_LIMIT, LONGEST_HEADER, decode_samples, disagreement, pack
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RunWriter
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
 RECORD = sampled(made_record(made_case(), 0, 2e-5), MATRIX)
@@ -208,10 +209,10 @@ def packed_by_hand(run: Path, members: Members, method: int = zipfile.ZIP_DEFLAT
 
 def refusal_of(run: Path, most_memory: int | None = None) -> str:
     """What the first record's samples are refused with, without taking more memory than these bytes."""
-    record = read_run(run).records[0]
+    stored = read_run(run)
     tracemalloc.start()
     with pytest.raises(RunReadError) as error:
-        samples_module.read_samples(run, record)
+        stored.samples(stored.records[0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most_memory is None or peak < most_memory

@@ -15,10 +15,10 @@ from tests.double import communicator, device, nccl
 from tests.unit.nvidia_process import need_libraries, run
 
 from collbench import collectives
-from collbench.bindings.gpu import shared_library
-from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
+from collbench.bindings.gpu import device as gpu_device
+from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, SharedLibrary, load, loaded
 from collbench.bindings.gpu.nccl import DATATYPE, OP
-from collbench.bindings.gpu.shared_library import SharedLibrary, load, loaded, to_word
+from collbench.bindings.spec import to_word
 from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable
 
@@ -56,8 +56,8 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Put:
     def paths_of(*paths: str) -> list[str]:
         ways: list[str] = []
         for way in WAYS:
-            monkeypatch.setattr(shared_library, way, lambda name, soname, way=way: ways.append(way))
-        monkeypatch.setattr(shared_library, "loaded", lambda name: paths)
+            monkeypatch.setattr(gpu_device, way, lambda name, soname, way=way: ways.append(way))
+        monkeypatch.setattr(gpu_device, "loaded", lambda name: paths)
         return ways
 
     return paths_of
@@ -91,7 +91,7 @@ def test_of_several_the_first_of_the_version_that_is_needed(monkeypatch: pytest.
     """A toolkit's of another major version may be there too; an older driver refuses each of its calls."""
     needed = "/env/lib/libcudart-9335f6a2.so.12.0.107"
     ways = put("/cuda/libcudart.so.13", "/cuda/libcudart.so.120", needed, "/usr/libcudart.so.12")
-    monkeypatch.setattr(shared_library, "_opened", str)
+    monkeypatch.setattr(gpu_device, "_opened", str)
     assert str(load("cudart", "libcudart.so.12", only=False)) == needed
     assert ways == []
 
@@ -201,7 +201,7 @@ ROWS = """
 import json, time
 from collbench import collectives
 from collbench.backends.nccl import NcclArguments
-from collbench.bindings.operations import make_call
+from collbench.bindings.spec import make_call
 from collbench.collectives.case import CollectiveCase
 from collbench.timing.call import Signals
 from collbench.timing.loop import GateSetting, run_native, run_python
@@ -225,7 +225,7 @@ def tried(name, driver):
     case = CollectiveCase(collective=name, backend="nccl", driver="native", thread_level="single", size=64,
                 dtype="float32", op="sum" if row.reduces else None, root=0 if row.rooted else None, ranks=2)
     arguments = NcclArguments(nccl, comm, device, case, row, 16, 0)
-    call = make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
+    call = make_call(row.dialects["nccl"](arguments), nccl.native, (arguments,))
     try:
         run_native(call, gate, 1) if driver == "native" else run_python(call, gate, 1, time.monotonic_ns)
     except Exception as error:

@@ -25,7 +25,7 @@ import collbench
 from collbench import backends
 from collbench.backends import mpi_cuda as cuda_aware
 from collbench.bindings import mpi as loading
-from collbench.bindings.gpu import shared_library
+from collbench.bindings.gpu import device as gpu_device
 from collbench.errors import BackendUnavailable, CollbenchError, ImageMissing, PlanError
 from collbench.launch import probe
 from collbench.launch.cells import LaunchCell
@@ -374,7 +374,7 @@ def test_it_answers_as_json_in_one_line(
     """As the program that it is: what it takes from elsewhere is made up there too."""
     for name in ("load_mpi", "vendor", "version_line", "library_path"):
         monkeypatch.setattr(loading, name, getattr(probe, name))
-    monkeypatch.setattr(shared_library, "load", vars(probe)["load"])
+    monkeypatch.setattr(gpu_device, "load", vars(probe)["load"])
     monkeypatch.setattr(sys, "argv", ["probe", *flags])
     runpy.run_module("collbench.launch.probe", run_name="__main__")
     (line,) = capsys.readouterr().out.splitlines()

@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.processes import LIMIT
+from tests.runs import Run, read_run
 from tests.unit.made_files import mounted
 
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
 from collbench.schema.record import Record, Samples
-from collbench.schema.store import LONGEST_LINE, Run, RunWriter, read_run
+from collbench.schema.store import LONGEST_LINE, RunWriter
 
 
 @pytest.fixture

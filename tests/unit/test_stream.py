@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.runs import read_run
 from tests.unit.made_programs import run_row
 
 from collbench import workloads
@@ -18,7 +19,6 @@ from collbench.errors import PlanError
 from collbench.machine.facts import last_level_cache
 from collbench.run.expand import program_cases
 from collbench.schema.plan import Plan
-from collbench.schema.store import read_run
 from collbench.workloads.host import stream
 from collbench.workloads.host.stream import TOLERANCE, in_cache
 

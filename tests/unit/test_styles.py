@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.runs import Run, read_run
 from tests.unit.made_runs import library, made_case, made_manifest, made_record
 
 from collbench.report import new_style
@@ -20,7 +21,6 @@ from collbench.report.styles import COLUMNS
 from collbench.schema import record as records
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.schema.store import Run, read_run
 
 
 @pytest.fixture

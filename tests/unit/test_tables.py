@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runs import read_run
 from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_programs import printing, row_with, run_row
@@ -51,7 +52,6 @@ from collbench.schema.record import (
     median_interval_ranks,
     summarise,
 )
-from collbench.schema.store import read_run
 from collbench.workloads.program import Measure
 
 

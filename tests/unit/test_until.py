@@ -19,6 +19,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.runs import read_run
 from tests.unit.conftest import Collbench
 from tests.unit.decided_worlds import TOML, Launch, Played, Takes, clear, launches_of, noisy, taking
 from tests.unit.fake_engine import FakeEngineSession
@@ -41,7 +42,7 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, read_manifest
 from collbench.schema.plan import Plan, Side, load_launch_plan
 from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RunWriter
 
 #: So many blocks that agree decide two sizes, or three.
 AGREED = 8

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collbench.bindings.gpu.shared_library import to_word
+from collbench.bindings.spec import to_word
 
 COMM, STREAM, WORLD = 0xC033, 0x57EA, 0x3041D
 

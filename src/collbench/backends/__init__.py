@@ -29,7 +29,6 @@ def _own() -> tuple[str, ...]:
 
 @cache
 def _added() -> dict[str, tuple[EntryPoint, ...]]:
-    """By name, the entry points of other packages."""
     return {name: points for name, points in entry_points_of(ENTRY_POINTS).items() if name not in _own()}
 
 
@@ -41,8 +40,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Backend:
     """The backend of that name, usable here or not.
 
-    Raises:
-        BackendUnavailable: there is none, and the message names the nearest; or it is broken.
+    Raises BackendUnavailable: there is none, and the message names the nearest; or it is broken.
     """
     module = name.replace("-", "_")
     if name not in _own() and name not in _added():
@@ -97,8 +95,7 @@ def missing(name: str) -> str | None:
 def usable(name: str) -> Backend:
     """The backend of that name, usable here.
 
-    Raises:
-        BackendUnavailable: unknown, or not usable; the message says why and what is.
+    Raises BackendUnavailable: unknown, or not usable; the message says why and what is.
     """
     backend, reason = get(name), missing(name)
     if reason is not None:

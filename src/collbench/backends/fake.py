@@ -2,7 +2,7 @@
 
 Ranks are threads; data really moves, by way of the collective's meaning. Time is virtual: every rank has a clock that
 only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. No run can be
-taken for a measurement: its manifest says `simulated`. With `clocks`, ranks are on hosts whose clocks disagree.
+taken for a measurement: its manifest says `simulated`.
 
 Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on): `corrupt` changes one element of the
 result (a barrier leaves early), `raise` raises, `hang` never returns.
@@ -10,13 +10,10 @@ result (a barrier leaves early), `raise` raises, `hang` never returns.
 
 from __future__ import annotations
 
-import queue
 import random
 import re
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,14 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.spec import Backend, Operation, Reductions, Session, WorldSettings
+from collbench.bindings.spec import Backend, HostArguments, Operation, Session, World, WorldSettings, operation_of
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, fold
+from collbench.collectives.row import Array, Collective, Prepared, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Messages, Signals, whole
+from collbench.timing.call import Signals, whole
 
 
 @dataclass(frozen=True)
@@ -44,19 +40,11 @@ class Fault:
 
     @staticmethod
     def parse(text: str) -> Fault:
-        """`corrupt:1@5`.
-
-        Raises:
-            RequestError: not of that form.
-        """
+        """`corrupt:1@5`. Raises RequestError: not of that form."""
         match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
         if match is None:
             raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, optionally with @N.")
         return Fault(match[1], int(match[2]), int(match[3] or 0))
-
-
-#: How often a rank that waits for a message looks whether others are gone (s).
-_LOOK = 0.05
 
 
 class Hub:
@@ -66,16 +54,10 @@ class Hub:
         self.ranks = ranks
         self.slots: list[Any] = [None] * ranks
         self.clocks = [0] * ranks
-        self._timeout = timeout
-        self._posts: dict[tuple[int, int], queue.SimpleQueue[Any]] = {}
         self._barrier = threading.Barrier(ranks, timeout=timeout)
 
     def wait(self) -> None:
-        """Meet all ranks.
-
-        Raises:
-            LostRankError: one of them is gone.
-        """
+        """Meet all ranks. Raises LostRankError: one of them is gone."""
         try:
             self._barrier.wait()
         except threading.BrokenBarrierError:
@@ -89,38 +71,16 @@ class Hub:
         self.wait()
         return values
 
-    def send(self, sender: int, receiver: int, message: Any) -> None:
-        """Post a message, which waits for its receiver."""
-        self._post(sender, receiver).put(message)
-
-    def receive(self, sender: int, receiver: int) -> Any:
-        """The next message from a sender.
-
-        Raises:
-            LostRankError: a rank is gone, or none came in time.
-        """
-        ends = time.monotonic() + self._timeout
-        while not self._barrier.broken and time.monotonic() < ends:
-            with suppress(queue.Empty):
-                return self._post(sender, receiver).get(timeout=_LOOK)
-        raise LostRankError("fake: another rank left, or sent no message")
-
-    def _post(self, sender: int, receiver: int) -> queue.SimpleQueue[Any]:
-        # setdefault is atomic, so that both sides have one queue; a defaultdict may make two
-        return self._posts.setdefault((sender, receiver), queue.SimpleQueue())
-
     def leave(self) -> None:
         """From now on every wait raises LostRankError, also those under way."""
         self._barrier.abort()
 
 
-class FakeWorld(Reductions):
+class FakeWorld(World):
     """The control plane over the hub."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
-        self._hub = hub
-        self.rank = rank
-        self.size = hub.ranks
+        self._hub, self.rank, self.size = hub, rank, hub.ranks
 
     def gather(self, value: Any) -> list[Any] | None:
         values = self._hub.exchange(self.rank, value)
@@ -159,32 +119,11 @@ def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:
         raise error
 
 
-@dataclass(frozen=True)
-class SimulatedClock:
-    """A host's clock against true time (ns).
-
-    `drift` is the part by which it runs fast; `slews` are moments from which on it runs faster by another part, as when
-    NTP corrects a rate. `slow_in` is how much longer (ns) messages to this host take than those from it.
-    """
-
-    offset: int = 0
-    drift: float = 0.0
-    slews: tuple[tuple[int, float], ...] = ()
-    slow_in: int = 0
-
-    def read(self, true: float) -> int:
-        """What it shows at a moment of true time."""
-        gained = true * self.drift + sum(max(true - begins, 0.0) * part for begins, part in self.slews)
-        return self.offset + int(true + gained)
-
-
 DEFAULT_RANKS = 4
 MOST_RANKS = 256
 
 #: The model: 2 us and 10 GB/s per link, noise of 2 %, 20 ns per reading of the clock.
 _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 300
-#: One way of a message between two ranks (ns), and how much longer at most it may take.
-_MESSAGE, _JITTER = 1_000, 300
 
 
 class FakeSession(Session):
@@ -192,86 +131,43 @@ class FakeSession(Session):
 
     transport = "simulated"
 
-    def __init__(
-        self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None, clocks: tuple[SimulatedClock, ...] = ()
-    ) -> None:
-        self._hub = hub
-        self._rank = rank
-        self._host_clocks = clocks
-        self.clock_id = f"simulated {rank % len(clocks)}" if clocks else None
-        self._random = random.Random(rank)  # noqa: S311 - noise, not secrecy
+    def __init__(self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None) -> None:
+        self._hub, self._rank = hub, rank
         self._fault = fault if fault is not None and fault.rank == rank else None
         self._operations = 0
-        self.thread_level = level
-        self.world = FakeWorld(hub, rank)
-        self.clock = self._read_clock
-        self.signals = self._signals()
+        self.thread_level, self.world, self.clock = level, FakeWorld(hub, rank), self.moment
+        start = np.zeros(1, np.int64)
 
-    def _read_clock(self) -> int:
-        true = self.moment()
-        return true if self.clock_id is None else self._host_of(self._rank).read(true)
+        def announce() -> None:
+            start[0] = self.meet(int(start[0]), _BARRIER)[0]
 
-    def _host_of(self, rank: int) -> SimulatedClock:
-        return self._host_clocks[rank % len(self._host_clocks)] if self._host_clocks else SimulatedClock()
+        self.signals = Signals(lambda: self.meet(None, _BARRIER), announce, start, announces=rank == 0)
 
     def moment(self) -> int:
-        """True time, a little later whenever it is asked for."""
+        """The time of this rank, a little later whenever it is asked for."""
         self._hub.clocks[self._rank] += _CLOCK_READ
         return self._hub.clocks[self._rank]
 
-    def _send(self, other: int, value: int) -> None:
-        way = _MESSAGE + self._random.randrange(_JITTER) + self._host_of(other).slow_in
-        self._hub.send(self._rank, other, (self.moment() + way, value))
-
-    def _receive(self, other: int) -> int:
-        arrived, value = self._hub.receive(other, self._rank)
-        self._hub.clocks[self._rank] = max(self.moment(), arrived)
-        return int(value)
-
-    def _meet(self, value: Any, cost: float) -> list[Any]:
+    def meet(self, value: Any, cost: float) -> list[Any]:
         """Exchange values; then all clocks are `cost` ns after the latest arrival, that of rank r 10 r ns more."""
         values = self._hub.exchange(self._rank, (value, self._hub.clocks[self._rank]))
         latest = max(clock for _, clock in values)
         self._hub.clocks[self._rank] = latest + int(cost) + 10 * self._rank
         return [value for value, _ in values]
 
-    def _signals(self) -> Signals:
-        start, cell = np.zeros(1, np.int64), np.zeros(1, np.int64)
-
-        def announce() -> None:
-            start[0] = self._meet(int(start[0]), _BARRIER)[0]
-
-        def receive(other: int) -> None:
-            cell[0] = self._receive(other)
-
-        return Signals(
-            barrier=lambda: self._meet(None, _BARRIER),
-            announce=announce,
-            start=start,
-            announces=self._rank == 0,
-            messages=Messages(cell, lambda other: self._send(other, int(cell[0])), receive),
-        )
-
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Buffers in NumPy; the call carries out the meaning."""
         if case.in_place and not row.has_in_place:
             raise Unsupported(f"{row.name} has no in-place form")
         buffers = FakeBuffers(case, row, count, self._rank)
         operation = FakeOperation(self, case, row, buffers)
         call = whole(operation, why_not_native="the fake backend has no C function")
-        received = tuple(map(HostBuffer, buffers.output))
-        return Operation(on_host(buffers.input), received, call, case.in_place, buffers.blocks_held)
+        prepared = Prepared(buffers.input, buffers.output, in_place=case.in_place)
+        return operation_of(prepared, call, buffers.blocks_held)
 
     def due(self) -> str | None:
         """The fault of the operation that starts now, if any."""
         self._operations += 1
-        if self._fault is None or self._operations <= self._fault.at:
-            return None
-        return self._fault.kind
-
-    def perform(self, contribution: Array | None, cost: float) -> list[Array]:
-        """Everybody's contribution, after `cost` ns of virtual time."""
-        return self._meet(contribution, cost)
+        return self._fault.kind if self._fault is not None and self._operations > self._fault.at else None
 
     def is_lost_rank(self, error: BaseException) -> bool:
         return isinstance(error, LostRankError)
@@ -281,7 +177,6 @@ class FakeSession(Session):
         self._hub.clocks[self._rank] = moment
 
     def abort(self, code: int) -> None:
-        """Ends this thread; the hub tells the others."""
         raise SystemExit(code)
 
 
@@ -290,17 +185,15 @@ class FakeBuffers(HostArguments):
 
     @cached_property
     def output(self) -> tuple[Array, ...]:
-        """[blocks.recv, count], nothing where nothing arrives."""
         if self._blocks.recv == 0:
             return ()
         if self.in_place and self._blocks.send > self._blocks.recv:
             first = self.rank if self._blocks.send == self.ranks else 0
             return (self.send[first : first + self._blocks.recv],)
-        return as_parts(self.recv)
+        return (self.recv,)
 
     @cached_property
-    def input(self) -> Array | None:
-        """[blocks.send, count], None where nothing is contributed."""
+    def input(self) -> Any:
         if self._blocks.send == 0:
             return None
         if self.in_place and 0 < self._blocks.send <= self._blocks.recv:
@@ -326,23 +219,19 @@ class FakeOperation:
         if fault == "hang":
             threading.Event().wait()
         entered = self._session.moment()
-        result = self._arrive()
+        noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
+        sent = self._buffers.input
+        contribution = np.empty((0, self._buffers.count)) if sent is None else sent.copy()
+        inputs = self._session.meet(contribution, self._cost * noise)
+        result = self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
         if fault == "corrupt" and not self._row.moves_data:
             self._session.turn_back(entered)
         if result is None:
             return
-        for part, blocks in zip(self._buffers.output, (result,), strict=True):
-            part[...] = blocks
-            if fault == "corrupt" and part.size:
-                part.reshape(-1).view(np.uint8)[0] ^= 1
-
-    def _arrive(self) -> Array | None:
-        noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
-        contribution = np.empty((0, self._buffers.count))
-        if self._buffers.input is not None:
-            contribution = self._buffers.input.copy()
-        inputs = self._session.perform(contribution, self._cost * noise)
-        return self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
+        (output,) = self._buffers.output
+        output[...] = result
+        if fault == "corrupt" and output.size:
+            output.reshape(-1).view(np.uint8)[0] ^= 1
 
 
 class FakeBackend(Backend):
@@ -352,18 +241,14 @@ class FakeBackend(Backend):
     summary = "in-process ranks with simulated times, for tests and demonstrations"
     simulated = True
     ops: tuple[Op, ...] = OPS
-    #: Of the hosts that ranks are on in turn; none: one clock for all.
-    clocks: tuple[SimulatedClock, ...] = ()
+    #: Makes the session of a rank.
+    session: Callable[[Hub, int, ThreadLevel, Fault | None], FakeSession] = FakeSession
 
     def missing(self) -> str | None:
         return None
 
     def world_size(self, options: WorldSettings) -> int:
-        """`--ranks`, 4 without it.
-
-        Raises:
-            RequestError: too many for threads in one process.
-        """
+        """`--ranks`, 4 without it. Raises RequestError: too many for threads in one process."""
         ranks = DEFAULT_RANKS if options.ranks is None else options.ranks
         if not 1 <= ranks <= MOST_RANKS:
             raise RequestError(f"--ranks {ranks}: the fake backend runs 1 to {MOST_RANKS} ranks.")
@@ -379,10 +264,8 @@ class FakeBackend(Backend):
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         fault = None if options.fault is None else Fault.parse(options.fault)
-        hub = Hub(self.world_size(options), options.timeout + 5.0)
-        run_ranks(
-            hub, lambda rank: body(FakeSession(hub, rank, options.thread_level, fault, self.clocks)), options.timeout
-        )
+        hub, level = Hub(self.world_size(options), options.timeout + 5.0), options.thread_level
+        run_ranks(hub, lambda rank: body(self.session(hub, rank, level, fault)), options.timeout)
 
 
 BACKEND = FakeBackend()

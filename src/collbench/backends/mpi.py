@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from collbench.bindings.mpi import MpiBackend, MpiSession
-from collbench.bindings.spec import Session, WorldSettings
-from collbench.schema.axes import ThreadLevel
+from collbench.bindings.mpi import MpiBackend
 
 
 class HostMpiBackend(MpiBackend):
@@ -14,9 +10,6 @@ class HostMpiBackend(MpiBackend):
 
     name = "mpi"
     summary = "MPI on host memory: the library's C functions, or mpi4py"
-
-    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
-        return MpiSession(self, mpi, level)
 
 
 BACKEND = HostMpiBackend()

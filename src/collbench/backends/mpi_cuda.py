@@ -13,15 +13,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
-from collbench.bindings.gpu.device import Device, DeviceBlocks, device_buffers
-from collbench.bindings.mpi import HostMpiArguments, MpiSymbols, library_path, load_mpi, version_line
-from collbench.bindings.operations import binder_of, make_call
-from collbench.bindings.spec import Operation, Session, WorldSettings, allgather
+from collbench.bindings.gpu.device import Device, DeviceBlocks, buffer_of
+from collbench.bindings.mpi import HostMpiArguments, library_path, load_mpi, native_call, version_line
+from collbench.bindings.spec import Operation, WorldSettings, allgather, binder_of, make_call, operation_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable
@@ -104,17 +103,24 @@ def works(gpu: str) -> tuple[bool, str]:
     """
     named = gpu.startswith(("GPU-", "MIG-"))
     argv = (sys.executable, "-c", _PROOF, *(() if named else (gpu,)))
-    try:
-        environment = alone() | ({"CUDA_VISIBLE_DEVICES": gpu} if named else {})
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=PROOF, check=False, env=environment)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return False, f"sending a device buffer to itself did not end: {error}"
+    done = _answer(argv, PROOF, alone() | ({"CUDA_VISIBLE_DEVICES": gpu} if named else {}))
+    if isinstance(done, Exception):
+        return False, f"sending a device buffer to itself did not end: {done}"
     if done.returncode == 101:
         return True, ""
     if done.returncode == 100:
         return False, "a device buffer did not arrive as it was sent"
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return False, f"sending a device buffer to itself ended with code {done.returncode}: {last}"
+
+
+def _answer(
+    argv: tuple[str, ...], limit: float, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str] | Exception:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=limit, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return error
 
 
 def alone() -> dict[str, str]:
@@ -147,26 +153,16 @@ def claimed(library: str | None) -> bool | None:
     """What MPIX_Query_cuda_support says after MPI_Init; None where it is missing or gives no answer."""
     if library is None:
         return None
-    try:
-        done = subprocess.run(
-            (sys.executable, "-c", _CLAIM, library), capture_output=True, timeout=ANSWER, check=False, env=alone()
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return {100: False, 101: True}.get(done.returncode)
+    done = _answer((sys.executable, "-c", _CLAIM, library), ANSWER, alone())
+    return None if isinstance(done, Exception) else {100: False, 101: True}.get(done.returncode)
 
 
 def _ompi_info() -> str:
     """Of the installation that this Python uses, else of the PATH."""
     beside = Path(sys.prefix) / "bin" / "ompi_info"
     program = str(beside) if beside.exists() else shutil.which("ompi_info")
-    if program is None:
-        return ""
-    argv = (program, "--parsable", "--all")
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    done = None if program is None else _answer((program, "--parsable", "--all"), ANSWER)
+    return done.stdout if isinstance(done, subprocess.CompletedProcess) else ""
 
 
 class CudaMpiArguments(HostMpiArguments):
@@ -177,7 +173,6 @@ class CudaMpiArguments(HostMpiArguments):
         self._device = device
 
     def buffer(self, blocks: int) -> Any:
-        """[blocks, count]."""
         if self._device is None:
             return super().buffer(blocks)
         memory = self._device.allocate(blocks * self.count * DTYPES[self.dtype])
@@ -203,8 +198,8 @@ class CudaSession(DeviceMpiSession):
         self.assigned.refuse(row)
         arguments = CudaMpiArguments(self._mpi, case, row, count, self.device)
         prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
-        call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
-        return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held)
+        call = make_call(prepared, partial(native_call, self._mpi), (arguments,))
+        return operation_of(prepared, call, arguments.blocks_held, buffer_of)
 
 
 def refusal(mpi: Any, gpu: str) -> str | None:
@@ -228,9 +223,7 @@ class MpiCudaBackend(DeviceMpiBackend):
 
     name = "mpi-cuda"
     summary = "CUDA-aware MPI on device buffers"
-
-    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
-        return CudaSession(self, mpi, level, options)
+    session = CudaSession
 
 
 BACKEND = MpiCudaBackend()

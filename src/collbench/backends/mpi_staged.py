@@ -12,17 +12,15 @@ from collbench.bindings.gpu.device import (
     HOST_TO_DEVICE,
     Device,
     DeviceBlocks,
+    buffer_of,
     copy_step,
-    device_buffers,
     host_blocks,
     wait_step,
 )
-from collbench.bindings.mpi import HostMpiArguments, MpiSymbols
-from collbench.bindings.operations import AllOf, as_parts, binder_of, make_call
-from collbench.bindings.spec import Buffer, Operation, Session, WorldSettings
+from collbench.bindings.mpi import HostMpiArguments, native_call
+from collbench.bindings.spec import Buffer, Operation, as_parts, binder_of, first_of, make_call, operation_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Part, Prepared, part
-from collbench.schema.axes import ThreadLevel
 
 #: The parts of an operation, in their order.
 TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to device"
@@ -37,7 +35,6 @@ class StagedArguments(HostMpiArguments):
         self._twins: list[tuple[Array, DeviceBlocks]] = []
 
     def buffer(self, blocks: int) -> Array:
-        """[blocks, count] in host memory."""
         pageable = partial(super().buffer, blocks)
         array = host_blocks(self._device, self._case, blocks, self.count, pageable)
         if self._device is not None:
@@ -55,6 +52,9 @@ class StagedArguments(HostMpiArguments):
                 first = offset // twin.block_size if twin.block_size else 0
                 return twin[first : first + view.shape[0]]
         raise AssertionError("a binder used a buffer that its arguments did not make")
+
+    def access(self, view: Array) -> Buffer:
+        return buffer_of(view if self._device is None else self.twin(view))
 
 
 def staged_parts(prepared: Prepared, arguments: StagedArguments, device: Device | None) -> tuple[Part, ...]:
@@ -78,30 +78,19 @@ def copying(name: str, device: Device | None, copies: list[tuple[int, int, int, 
     return part(name, *(copy_step(device, *copy) for copy in copies), wait_step(device))
 
 
-def buffers_of(
-    prepared: Prepared, arguments: StagedArguments, device: Device | None
-) -> tuple[Buffer | None, tuple[Buffer, ...]]:
-    """Where the input is written and the result appears: on the device, or on a rank without one on the host."""
-    if device is None:
-        return device_buffers(prepared)
-    source = None if prepared.input is None else arguments.twin(prepared.input)
-    return device_buffers(replace(prepared, input=source, output=tuple(map(arguments.twin, as_parts(prepared.output)))))
-
-
 class StagedSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Host buffers, each with a twin on the device; the row's MPI call between copies."""
         self.assigned.refuse(row)
         device = self.device
         arguments = StagedArguments(self._mpi, case, row, count, device)
         prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
         if row.moves_data:
             prepared = replace(prepared, parts=staged_parts(prepared, arguments, device))
-        call = make_call(prepared, AllOf(MpiSymbols(self._mpi), device), (arguments,))
-        buffers = buffers_of(prepared, arguments, device)
-        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held)
+        symbols = first_of(partial(native_call, self._mpi), None if device is None else device.native)
+        call = make_call(prepared, symbols, (arguments,))
+        return operation_of(prepared, call, arguments.blocks_held, arguments.access)
 
 
 class MpiStagedBackend(DeviceMpiBackend):
@@ -110,9 +99,7 @@ class MpiStagedBackend(DeviceMpiBackend):
     name = "mpi-staged"
     summary = "MPI on host memory, with copies from and to the GPUs"
     axes: frozenset[str] = frozenset({"staging"})
-
-    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
-        return StagedSession(self, mpi, level, options)
+    session = StagedSession
 
 
 BACKEND = MpiStagedBackend()

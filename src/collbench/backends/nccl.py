@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession, agree, on_all
@@ -16,11 +16,10 @@ from collbench.bindings.gpu.device import (
     Device,
     DeviceBlocks,
     Memory,
+    buffer_of,
     copy_step,
-    device_buffers,
     host_blocks,
     no_room,
-    refuse_dtype,
     wait_step,
 )
 from collbench.bindings.gpu.nccl import (
@@ -38,9 +37,18 @@ from collbench.bindings.gpu.nccl import (
     settings,
     share_variables,
 )
-from collbench.bindings.mpi import LARGEST_COUNT, MpiSymbols
-from collbench.bindings.operations import AllOf, HostArguments, binder_of, make_call, page_aligned
-from collbench.bindings.spec import Operation, Session, WorldSettings, first_value
+from collbench.bindings.mpi import LARGEST_COUNT, native_call
+from collbench.bindings.spec import (
+    HostArguments,
+    Operation,
+    WorldSettings,
+    binder_of,
+    first_of,
+    first_value,
+    make_call,
+    operation_of,
+    page_aligned,
+)
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Binder, C, CallStep, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
@@ -50,56 +58,39 @@ from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Halt, Stage
 
 
-class NcclArguments:
-    """See `collbench.collectives.dialects.NcclDialectArguments`."""
+class NcclArguments(HostArguments):
+    """See `collbench.collectives.dialects.NcclDialectArguments`: in device memory."""
 
     def __init__(
-        self,
-        nccl: Nccl,
-        comm: Communicator,
-        device: Device,
-        case: CollectiveCase,
-        row: Collective,
-        count: int,
-        rank: int,
-    ) -> None:
-        refuse_dtype(tuple(DATATYPE), case.dtype, "NCCL")
-        self.rank, self.ranks, self.root = rank, case.ranks, case.root or 0
-        self.count, self.in_place = count, case.in_place
+        self, nccl: Nccl, comm: Communicator, device: Device,
+        case: CollectiveCase, row: Collective, count: int, rank: int,
+    ) -> None:  # fmt: skip
+        if case.dtype not in DATATYPE:
+            raise Unsupported(f"NCCL has no {case.dtype} (it has {', '.join(DATATYPE)})")
+        super().__init__(case, row, count, rank)
         self.comm, self.stream = comm, device.stream
         self.datatype, self.op = DATATYPE[case.dtype], OP[case.op or "sum"]
         self._nccl, self._device, self._case = nccl, device, case
-        self._blocks = row.blocks(rank, case.ranks, self.root)
 
     def buffer(self, blocks: int) -> DeviceBlocks:
         """Device memory [blocks, count]; registered with the communicator where the case says so."""
-        size = blocks * self.count * DTYPES[self._case.dtype]
-        memory: Memory
-        if self._case.registered and size > 0:
-            memory = Registered(self._nccl, self.comm, self._device, size)
-        else:
-            memory = self._device.allocate(size)
-        return DeviceBlocks(self._device, memory, blocks, self.count, self._case.dtype)
-
-    @cached_property
-    def send(self) -> Any:
-        return self.buffer(self._blocks.send)
-
-    @cached_property
-    def recv(self) -> Any:
-        return self.buffer(self._blocks.recv)
+        size = blocks * self.count * DTYPES[self.dtype]
+        registered = self._case.registered and size > 0
+        memory: Memory = (
+            Registered(self._nccl, self.comm, self._device, size) if registered else self._device.allocate(size)
+        )
+        return DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)
 
     def send_to(self, blocks: DeviceBlocks, peer: int) -> CallStep:
-        """ncclSend."""
-        numbers = (len(blocks) * self.count, self.datatype, peer)
-        python = partial(self.comm.send, blocks.address, *numbers, self.stream)
-        return CallStep(python, (C("ncclSend", blocks, *numbers, self.comm, self.stream),))
+        return self._pass(self.comm.send, "ncclSend", blocks, peer)
 
     def recv_from(self, blocks: DeviceBlocks, peer: int) -> CallStep:
-        """ncclRecv."""
+        return self._pass(self.comm.recv, "ncclRecv", blocks, peer)
+
+    def _pass(self, python: Callable[..., object], function: str, blocks: DeviceBlocks, peer: int) -> CallStep:
         numbers = (len(blocks) * self.count, self.datatype, peer)
-        python = partial(self.comm.recv, blocks.address, *numbers, self.stream)
-        return CallStep(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
+        call = C(function, blocks, *numbers, self.comm, self.stream)
+        return CallStep(partial(python, blocks.address, *numbers, self.stream), (call,))
 
     def grouped(self, *steps: CallStep) -> CallStep:
         """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
@@ -156,7 +147,6 @@ class Registered:
 #: Tag of the messages between server and chief.
 TAG = 27
 
-
 #: MPI's datatypes by item size: messages between server and chief are not reduced.
 _CARRIED = {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T", 8: "UINT64_T"}
 
@@ -171,19 +161,16 @@ class ServerLink:
 
     def __init__(self, mpi: Any, case: CollectiveCase, count: int, rank: int) -> None:
         if max(1, case.ranks - 1) * count > LARGEST_COUNT:
-            raise Unsupported(
-                f"{count} elements of each worker in one message; MPI's int counts end at {LARGEST_COUNT}"
-            )
+            much = f"{count} elements of each worker in one message"
+            raise Unsupported(f"{much}; MPI's int counts end at {LARGEST_COUNT}")
         server = case.root or 0
         self._other = chief_of(server) if rank == server else server
         self._mpi, self._world, self._itemsize = mpi, mpi.COMM_WORLD, DTYPES[case.dtype]
 
     def send(self, blocks: Array) -> CallStep:
-        """MPI_Send."""
         return self._pass(self._world.Send, "MPI_Send", blocks)
 
     def recv(self, blocks: Array) -> CallStep:
-        """MPI_Recv."""
         return self._pass(self._world.Recv, "MPI_Recv", blocks, self._mpi.Status())
 
     def _pass(self, python: Callable[..., object], function: str, blocks: Array, *status: Any) -> CallStep:
@@ -210,38 +197,26 @@ class WorkerArguments(NcclArguments):
     serving = False
 
     def __init__(
-        self,
-        mpi: Any,
-        nccl: Nccl,
-        comm: Communicator,
-        device: Device,
-        case: CollectiveCase,
-        row: Collective,
-        count: int,
-        rank: int,
-    ) -> None:
+        self, mpi: Any, nccl: Nccl, comm: Communicator, device: Device,
+        case: CollectiveCase, row: Collective, count: int, rank: int,
+    ) -> None:  # fmt: skip
         super().__init__(nccl, comm, device, case, row, count, rank)
         self.chief = rank == chief_of(self.root)
-        self.blocks_held = 0
         link = ServerLink(mpi, case, count, rank)
         self.link_send, self.link_recv = link.send, link.recv
 
     def landing(self, blocks: int) -> Array:
-        """Pinned or pageable, as the case says."""
         self.blocks_held += blocks
-        pageable = partial(page_aligned, blocks, self.count, self._case.dtype)
+        pageable = partial(page_aligned, blocks, self.count, self.dtype)
         return host_blocks(self._device, self._case, blocks, self.count, pageable)
 
     def copy_in(self, target: DeviceBlocks, source: Array) -> CallStep:
-        """Host memory to device memory."""
         return copy_step(self._device, target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
 
     def copy_out(self, target: Array, source: DeviceBlocks) -> CallStep:
-        """Device memory to host memory."""
         return copy_step(self._device, target.ctypes.data, source.address, target.nbytes, DEVICE_TO_HOST)
 
     def wait(self) -> CallStep:
-        """Until everything in the stream is done."""
         return wait_step(self._device)
 
 
@@ -277,19 +252,20 @@ class NcclSession(DeviceMpiSession):
         assert comm is not None and device is not None
         observe = partial(self._log.observe, self._reread)
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
+        prepared = self._allocated(binder, arguments) if case.graph else binder(arguments)
+        wait = device.native(C("cudaStreamSynchronize", device.stream))
+        completion = Stage(device.synchronize, None if wait is None else (wait,))
+        symbols = first_of(self._nccl.native, device.native)
+        call = make_call(prepared, symbols, (arguments,), completion, device.stopwatch(), self._halt)
         if not case.graph:
-            prepared = binder(arguments)
-            call = self._call(prepared, device, arguments)
-            return Operation(*device_buffers(prepared), call, prepared.in_place, 0, observe)
-        prepared = self._allocated(binder, arguments)
-        call = self._call(prepared, device, arguments)
+            return operation_of(prepared, call, 0, buffer_of, observe)
         try:  # NCCL connects its ranks in the first call, which must not be captured
             observation = observe(lambda: _perform(call))
         except RuntimeError as error:
             raise LibraryError(f"{row.name} cannot be performed: {self.explained(error)}") from error
-        return Operation(
-            *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: observation
-        )
+        (stage,) = call.stages
+        captured = replace(call, stages=(device.capture(stage.python, case.graph),), keep=(call,))
+        return operation_of(prepared, captured, 0, buffer_of, lambda _: observation)
 
     def _allocated(self, binder: Binder, arguments: NcclArguments) -> Prepared:
         """The row's call with its buffers, on all ranks or on none: what follows is collective."""
@@ -307,19 +283,8 @@ class NcclSession(DeviceMpiSession):
     def _reread(self) -> bool:
         return self._nccl.call("ncclResetDebugInit") is not None
 
-    def _call(self, prepared: Prepared, device: Device, arguments: NcclArguments) -> Call:
-        wait = device.native(C("cudaStreamSynchronize", device.stream))
-        completion = Stage(device.synchronize, None if wait is None else (wait,))
-        symbols = AllOf(self._nccl, device)
-        return make_call(prepared, symbols, (arguments,), completion, device.stopwatch(), self._halt)
-
     def _with_server(
-        self,
-        binder: Binder,
-        comm: Communicator | None,
-        case: CollectiveCase,
-        row: Collective,
-        count: int,
+        self, binder: Binder, comm: Communicator | None, case: CollectiveCase, row: Collective, count: int
     ) -> Operation:
         """A call that is complete when it returns: its last part waits for the stream."""
         device, rank = self.device, self.world.rank
@@ -330,10 +295,11 @@ class NcclSession(DeviceMpiSession):
             assert comm is not None and device is not None
             arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
         prepared = binder(arguments)
-        symbols = AllOf(MpiSymbols(self._mpi), self._nccl, device)
+        mpi = partial(native_call, self._mpi)
+        symbols = first_of(mpi, self._nccl.native, None if device is None else device.native)
         call = make_call(prepared, symbols, (arguments,), halt=self._halt)
         observe = partial(self._log.observe, self._reread)
-        return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
+        return operation_of(prepared, call, arguments.blocks_held, buffer_of, observe)
 
     def _communicator(self, case: CollectiveCase, row: Collective) -> Communicator | None:
         """The communicator of a case, made where there is none; None on a server. Collective."""
@@ -351,21 +317,17 @@ class NcclSession(DeviceMpiSession):
         if self.world.rank not in members:
             return None
         variables = zip(COMMUNICATOR_VARIABLES, (algorithm, protocol), strict=True)
-        with settings({name: value for name, value in variables if value is not None}):
-            return self._join(len(members), unique_id, members.index(self.world.rank))
-
-    def _join(self, size: int, unique_id: Any, rank: int) -> Communicator:
         try:
-            return self._nccl.communicator(size, unique_id, rank)
+            with settings({name: value for name, value in variables if value is not None}):
+                return self._nccl.communicator(len(members), unique_id, members.index(self.world.rank))
         except RuntimeError as error:
-            raise LibraryError(f"no communicator of {size} ranks: {self.explained(error)}") from error
+            raise LibraryError(f"no communicator of {len(members)} ranks: {self.explained(error)}") from error
 
     @property
     def transport(self) -> str | None:
         return self._log.transport()
 
     def async_error(self) -> str | None:
-        """What ncclCommGetAsyncError says of any communicator."""
         self._halt.block_if_set()
         error = self._comms.async_error()
         return None if error is None else f"NCCL: {error}"
@@ -385,7 +347,6 @@ class NcclSession(DeviceMpiSession):
         self._comms.drop(self._in_use)
 
     def close(self) -> None:
-        """Destroy the communicators: the next backend needs their memory."""
         self._halt.block_if_set()
         self._comms.close()
 
@@ -405,17 +366,12 @@ def _perform(call: Call) -> None:
         stage.python()
 
 
-def _captured(call: Call, device: Device, operations: int) -> Call:
-    """The call captured in a graph that holds it `operations` times; the stage launches the graph."""
-    (stage,) = call.stages
-    return replace(call, stages=(device.capture(stage.python, operations),), keep=(call,))
-
-
 class NcclBackend(DeviceMpiBackend):
     """See the module."""
 
     name = "nccl"
     summary = "NCCL on the GPUs: the library's C functions, or CuPy"
+    session = NcclSession
     streams = True
     axes: frozenset[str] = frozenset({"algorithm", "protocol", "registered", "graph", "server staging"})
     ops: tuple[Op, ...] = tuple(OP)
@@ -426,13 +382,9 @@ class NcclBackend(DeviceMpiBackend):
         return tuple(DATATYPE)
 
     def libraries(self) -> tuple[Library, ...]:
-        """NCCL, and the MPI of the control plane and of the server's messages."""
         nccl = self.runtime.nccl()
         library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
         return (library, *super().libraries())
-
-    def session(self, mpi: Any, level: ThreadLevel, options: WorldSettings) -> Session:
-        return NcclSession(self, mpi, level, options)
 
 
 BACKEND = NcclBackend()

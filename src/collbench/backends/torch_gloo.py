@@ -12,27 +12,37 @@ import re
 import socket
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.mpi import MpiWorld, initialise, load_mpi
-from collbench.bindings.operations import HostArguments, as_parts, binder_of, numpy_dtype
-from collbench.bindings.spec import Backend, Operation, Reductions, Session, World, WorldSettings
+from collbench.bindings.spec import (
+    Backend,
+    HostArguments,
+    Observe,
+    Operation,
+    Session,
+    World,
+    WorldSettings,
+    binder_of,
+    numpy_dtype,
+    operation_of,
+)
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, Prepared
 from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Messages, Signals, Stage
+from collbench.timing.call import Call, Messages, Signals, Stage, Stopwatch
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 
 
-class TorchWorld(Reductions):
+class TorchWorld(World):
     """The control plane over torch's default group."""
 
     def __init__(self, torch: Any) -> None:
@@ -59,9 +69,7 @@ class TorchSession(Session):
     """One rank; a backend adds how it prepares a case."""
 
     def __init__(self, backend: Backend, torch: Any, thread_level: ThreadLevel) -> None:
-        self.backend = backend
-        self._torch = torch
-        self.thread_level = thread_level
+        self.backend, self._torch, self.thread_level = backend, torch, thread_level
         self.world = TorchWorld(torch)
         dist = torch.distributed
         start, cell = np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -74,6 +82,16 @@ class TorchSession(Session):
             relax=os.sched_yield,
             messages=Messages(cell, lambda rank: dist.send(sent, rank), lambda rank: dist.recv(sent, rank)),
         )
+
+    def operation(
+        self, prepared: Prepared, arguments: TorchArguments, completion: Stage | None = None,
+        stopwatch: Stopwatch | None = None, observe: Observe | None = None,
+    ) -> Operation:  # fmt: skip
+        """That of a prepared row, in Python alone."""
+        stages, keep = tuple(Stage(part.python, None, part.name) for part in prepared.all_parts), (arguments, prepared)
+        call = Call(stages, completion, stopwatch, "torch has no C function to call", keep)
+        access = partial(TorchBuffer, self._torch, dtype=arguments.dtype)
+        return operation_of(prepared, call, arguments.blocks_held, access, observe)
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """By the text of gloo's RuntimeError."""
@@ -91,11 +109,7 @@ class TorchBackend(Backend):
     packages: tuple[str, ...] = ("torch",)
 
     def world_size(self, options: WorldSettings) -> int:
-        """As many as the launcher started.
-
-        Raises:
-            RequestError: another number was asked for.
-        """
+        """As many as the launcher started. Raises RequestError: another number was asked for."""
         how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
         return launcher.started_ranks(self.name, options.ranks, how)
 
@@ -138,22 +152,21 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: WorldS
         except RuntimeError as error:
             raise LostRankError(f"backend {backend}: rendezvous failed ({str(error).splitlines()[0]})") from error
         return options.thread_level, prefixed
-    level = options.thread_level
+    level, rank, size = options.thread_level, started_by.rank, started_by.size
     world: World | None = None
-    if started_by.size > 1:
+    if size > 1:
         mpi = load_mpi()
         level = initialise(mpi, started_by, options.thread_level)
         world = MpiWorld(mpi)
-    address = _address(world)
-    store = None
-    if started_by.rank == 0:
-        store = dist.TCPStore(address, 0, started_by.size, is_master=True, timeout=timeout, wait_for_workers=False)
-    port = store.port if store is not None else None
+    address, store = _address(world), None
+    if rank == 0:
+        store = dist.TCPStore(address, 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
+    port = None if store is None else store.port
     if world is not None:
         address, port = world.bcast((address, port))
     if store is None:
-        store = dist.TCPStore(address, port, started_by.size, is_master=False, timeout=timeout)
-    dist.init_process_group("gloo", store=store, rank=started_by.rank, world_size=started_by.size, timeout=timeout)
+        store = dist.TCPStore(address, port, size, is_master=False, timeout=timeout)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timeout)
     return level, store
 
 
@@ -189,16 +202,11 @@ class TorchArguments(HostArguments):
         self.op = None if case.op is None else getattr(torch.distributed.ReduceOp, OP[case.op])
 
     def buffer(self, blocks: int) -> Any:
-        """A tensor [blocks, count] on a page boundary."""
         array = super().buffer(blocks)
         return self._torch.from_numpy(array.view(np.uint8)).view(getattr(self._torch, self.dtype)).reshape(array.shape)
 
     def function(self, *names: str) -> Any:
-        """The first of these names that this torch has.
-
-        Raises:
-            Unsupported: it has none of them.
-        """
+        """The first of these names that this torch has. Raises Unsupported: it has none of them."""
         existing = next((name for name in names if hasattr(self._torch.distributed, name)), None)
         if existing is None:
             raise Unsupported(f"this torch.distributed has none of {', '.join(names)}")
@@ -210,7 +218,6 @@ class TorchArguments(HostArguments):
             raise Unsupported(f"torch.distributed.{function} has no in-place form")
 
     def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
-        """An isend, a receive, and a wait for the send."""
 
         def perform() -> None:
             sent = self.dist.isend(send, after)
@@ -230,7 +237,6 @@ class TorchBuffer:
 
     @cached_property
     def _bytes(self) -> Any:
-        """[blocks, bytes], the same memory."""
         return self._tensor.view(self._torch.uint8) if self.shape[1] else self._tensor
 
     def load(self, block: int, start: int, stop: int) -> Array:
@@ -245,18 +251,6 @@ class TorchBuffer:
         self._bytes[block, start * size : start * size + len(raw)].copy_(raw)
 
 
-def torch_buffers(torch: Any, prepared: Prepared, dtype: str) -> tuple[TorchBuffer | None, tuple[TorchBuffer, ...]]:
-    """Where a row's input is written and its result appears."""
-    source = None if prepared.input is None else TorchBuffer(torch, prepared.input, dtype)
-    return source, tuple(TorchBuffer(torch, part, dtype) for part in as_parts(prepared.output))
-
-
-def torch_call(prepared: Prepared, arguments: TorchArguments) -> Call:
-    """The call of a prepared row, in Python alone."""
-    stages = tuple(Stage(part.python, None, part.name) for part in prepared.all_parts)
-    return Call(stages, why_not_native="torch has no C function to call", keep=(arguments, prepared))
-
-
 #: What gloo's dispatch over scalar types accepts (torch 2.4 to 2.13); it refuses the others at the first call.
 _GLOO_DTYPES = ("int8", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
 _OPS: tuple[Op, ...] = ("sum", "prod", "min", "max")
@@ -268,17 +262,13 @@ class GlooSession(TorchSession):
     transport = "tcp"
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Tensors, and the call from the row's torch dialect."""
         binder = binder_of(self.backend, row, "torch", "torch.distributed")
         if case.dtype not in _GLOO_DTYPES and row.moves_data:
             raise Unsupported(f"gloo has no {case.dtype} (it has {', '.join(_GLOO_DTYPES)})")
         if case.op not in (None, *_OPS):
             raise Unsupported(f"gloo has no {case.op} (it has {', '.join(_OPS)})")
         arguments = TorchArguments(self._torch, case, row, count, self.world.rank)
-        prepared = binder(arguments)
-        call = torch_call(prepared, arguments)
-        buffers = torch_buffers(self._torch, prepared, case.dtype)
-        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held)
+        return self.operation(binder(arguments), arguments)
 
 
 class TorchGlooBackend(TorchBackend):
@@ -300,7 +290,6 @@ class TorchGlooBackend(TorchBackend):
         return (Library(name="torch (gloo)", version=torch_version(), path=spec.origin if spec else None),)
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
-        """Rendezvous, the body, and destruction of the process group."""
         import torch
 
         if not torch.distributed.is_available():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Literal
@@ -19,11 +19,10 @@ from collbench.backends.torch_gloo import (
     TorchSession,
     join,
     missing_torch,
-    torch_buffers,
-    torch_call,
     torch_version,
 )
 from collbench.bindings.gpu.assignment import CUDA_VARIABLES, agree, assign_gpus, on_all
+from collbench.bindings.gpu.device import load, loaded
 from collbench.bindings.gpu.nccl import (
     NCCL_PACKAGES,
     NCCL_VARIABLES,
@@ -33,9 +32,7 @@ from collbench.bindings.gpu.nccl import (
     says_lost,
     share_variables,
 )
-from collbench.bindings.gpu.shared_library import load, loaded
-from collbench.bindings.operations import binder_of
-from collbench.bindings.spec import Backend, Operation, Session, WorldSettings
+from collbench.bindings.spec import Backend, Operation, Session, WorldSettings, binder_of
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
@@ -62,7 +59,6 @@ def missing_gpu() -> str | None:
 
 @cache
 def visible_gpus() -> tuple[str, ...]:
-    """UUIDs in CUDA's order."""
     import torch
 
     gpus = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
@@ -70,16 +66,11 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def gpu_facts(torch: Any, uuid: str) -> Gpu:
-    nvml_facts = {gpu.uuid: gpu for gpu in nvml.gpus()[0]}.get(uuid)
+    of_nvml = {gpu.uuid: gpu for gpu in nvml.gpus()[0]}.get(uuid)
+    bus, node, driver = getattr(of_nvml, "bus_id", ""), getattr(of_nvml, "node", None), nvml.driver()[0]
     properties = torch.cuda.get_device_properties(visible_gpus().index(uuid))
-    return Gpu(
-        uuid=uuid,
-        name=properties.name,
-        memory=int(properties.total_memory),
-        bus="" if nvml_facts is None else nvml_facts.bus_id,
-        node=None if nvml_facts is None else nvml_facts.node,
-        driver=nvml.driver()[0],
-    )
+    name, memory = properties.name, int(properties.total_memory)
+    return Gpu(uuid=uuid, name=name, memory=memory, bus=bus, node=node, driver=driver)
 
 
 def stopwatch(torch: Any) -> Stopwatch:
@@ -109,11 +100,7 @@ class TorchNccl:
 
 
 def nccl_of(torch: Any) -> TorchNccl:
-    """What torch calls.
-
-    Raises:
-        BackendUnavailable: two libnccl are in this process, or the only one is not torch's.
-    """
+    """What torch calls. Raises BackendUnavailable: two libnccl are in this process, or the only one is not torch's."""
     version = ".".join(map(str, torch.cuda.nccl.version()[:3]))
     if not loaded("nccl"):
         return TorchNccl(version, str(torch.__file__), None)
@@ -153,8 +140,7 @@ class GpuTorchArguments(TorchArguments):
     def buffer(self, blocks: int) -> Any:
         """A tensor [blocks, count] from torch's own allocator.
 
-        Raises:
-            MemoryError: it does not fit; torch says how much is free.
+        Raises MemoryError: it does not fit; torch says how much is free.
         """
         try:
             return self._torch.empty((blocks, self.count), dtype=getattr(self._torch, self.dtype), device="cuda")
@@ -163,11 +149,8 @@ class GpuTorchArguments(TorchArguments):
 
     def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
         """In one batch: issued one after the other, NCCL's send and receive would wait for each other."""
-        dist = self._torch.distributed
-        operations = [
-            dist.P2POp(dist.isend, send, after, self._group),
-            dist.P2POp(dist.irecv, recv, before, self._group),
-        ]
+        dist, group = self._torch.distributed, self._group
+        operations = [dist.P2POp(dist.isend, send, after, group), dist.P2POp(dist.irecv, recv, before, group)]
 
         def perform() -> None:
             for request in dist.batch_isend_irecv(operations):
@@ -180,15 +163,9 @@ class ServedTorchArguments(GpuTorchArguments):
     """See `collbench.collectives.dialects.TorchServedArguments`."""
 
     def __init__(
-        self,
-        torch: Any,
-        case: CollectiveCase,
-        row: Collective,
-        count: int,
-        rank: int,
-        group: Any,
+        self, torch: Any, case: CollectiveCase, row: Collective, count: int, rank: int, group: Any,
         wait: Callable[[], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(torch, case, row, count, rank, group)
         self.serving = rank == self.root
         self.chief_rank = int(self.root == 0)
@@ -197,21 +174,15 @@ class ServedTorchArguments(GpuTorchArguments):
         self._pinned = case.staging == "pinned"
 
     def buffer(self, blocks: int) -> Any:
-        """On the GPU; the server's is on the host."""
         return TorchArguments.buffer(self, blocks) if self.serving else super().buffer(blocks)
 
     def landing(self, blocks: int) -> Any:
-        """Pinned or pageable, as the case says.
-
-        Raises:
-            MemoryError: the system cannot page-lock that much.
-        """
+        """Pinned or pageable, as the case says. Raises MemoryError: the system cannot page-lock that much."""
         plain = TorchArguments.buffer(self, blocks)
         try:
             return plain.pin_memory() if self._pinned else plain
         except RuntimeError as error:
-            size = format_bytes(plain.numel() * plain.element_size())
-            reason = str(error).splitlines()[0]
+            size, reason = format_bytes(plain.numel() * plain.element_size()), str(error).splitlines()[0]
             raise MemoryError(f"{size} of host memory cannot be page-locked: {reason}") from error
 
 
@@ -263,12 +234,9 @@ class TorchNcclSession(TorchSession):
         how = (self._torch, case, row, count, self.world.rank, group)
         arguments = ServedTorchArguments(*how, self._wait) if row.has_server else GpuTorchArguments(*how)
         prepared = binder(arguments)
-        call = torch_call(prepared, arguments)
-        if not row.has_server:
-            call = replace(call, completion=Stage(self._wait), stopwatch=stopwatch(self._torch))
-        buffers = torch_buffers(self._torch, prepared, case.dtype)
+        completion, watch = (None, None) if row.has_server else (Stage(self._wait), stopwatch(self._torch))
         observe = partial(self._log.observe, self._nccl.reread_settings)
-        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held, observe)
+        return self.operation(prepared, arguments, completion, watch, observe)
 
     def _wait(self) -> None:
         self._torch.cuda.current_stream().synchronize()
@@ -306,7 +274,6 @@ class TorchNcclBackend(TorchBackend):
         return _DTYPES
 
     def libraries(self) -> tuple[Library, ...]:
-        """torch, and the libnccl that it uses."""
         import torch
 
         spec = importlib.util.find_spec("torch")

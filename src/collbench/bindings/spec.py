@@ -1,7 +1,8 @@
-"""What a backend is: a library that moves the data, seen from the timing side; and how its ranks agree.
+"""What a backend is, seen from the timing side: a library that moves the data, and how its ranks agree.
 
 A `Backend` is cheap to import and says whether it can be used here. `run` starts its world and calls a body once per
-rank of this process (once for MPI and torch, n times in threads for the fake). The body gets a `Session`.
+rank of this process (once for MPI and torch, n times in threads for the fake). The body gets a `Session`, which makes
+an `Operation` of each case: buffers, and the call, of which `make_call` makes machine words.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import pickle
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
@@ -20,13 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, Collective
-from collbench.schema.axes import Op, ThreadLevel
+from collbench.collectives.row import Array, Binder, C, Collective, Part, Prepared
+from collbench.errors import Unsupported
+from collbench.machine import cgroup
+from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.schema.world import Place
-from collbench.timing.call import Call, Signals
+from collbench.timing.call import Call, Halt, Native, Signals, Stage, Stopwatch
 
 T = TypeVar("T")
+
+PAGE = 4096
+
+#: How much of what is free the buffers may take; the rest is the library's.
+USABLE_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -35,30 +44,6 @@ class Roles:
 
     all_work: bool = True
     servers: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What a library was seen to do in one operation; None where it does not say. `notes` are for the record."""
-
-    algorithm: str | None = None
-    protocol: str | None = None
-    transport: str | None = None
-    notes: tuple[str, ...] = ()
-
-
-def merged(by_rank: Sequence[Observation]) -> Observation:
-    """What all ranks saw, as one: distinct words side by side."""
-
-    def distinct(words: Iterable[str | None]) -> str | None:
-        return ", ".join(dict.fromkeys(word for word in words if word)) or None
-
-    return Observation(
-        distinct(seen.algorithm for seen in by_rank),
-        distinct(seen.protocol for seen in by_rank),
-        distinct(seen.transport for seen in by_rank),
-        tuple(dict.fromkeys(note for seen in by_rank for note in seen.notes)),
-    )
 
 
 @dataclass(frozen=True)
@@ -80,75 +65,43 @@ class WorldSettings:
     turns: Path | None = None
 
 
-class Buffer(Protocol):
-    """[blocks, count] elements, on the host or on a device, seen through copies of spans of a block."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Blocks, and elements in each."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype in NumPy."""
-
-    def load(self, block: int, start: int, stop: int) -> Array:
-        """Elements `start` to `stop` of a block, to be read only."""
-
-    def store(self, block: int, start: int, values: Array) -> None:
-        """Write a block's elements from `start` on. Complete on return."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A case, ready to be performed on one rank.
-
-    `input` [blocks.send, count] is what this rank contributes; `output` are buffers whose blocks, one after the other,
-    are what it receives [blocks.recv, count]. `in_place` says whether input and result really share memory.
-    `blocks_held` is the size of all buffers in host memory, in blocks. `observe(once)` calls `once`, which performs the
-    operation, and says what the library was seen to do; collective. None: it does not say.
-    """
-
-    input: Buffer | None
-    output: tuple[Buffer, ...]
-    call: Call
-    in_place: bool
-    blocks_held: int
-    observe: Callable[[Callable[[], object]], Observation] | None = None
-
-
 #: Whole numbers of a rank, of which ranks form minima, maxima and sums: int64, and above -2**63.
 Numbers = Sequence[int] | NDArray[np.int64]
 
 
-class World(Protocol):
+class World(ABC):
     """The control plane: small Python objects between the ranks, and reductions of numbers. Every call is collective.
 
     `gather` takes time and memory in proportion to the ranks, and is for what is told once; a reduction hardly takes
-    more for many ranks than for few.
+    more for many ranks than for few. The least and the largest take one message, because max(x) is -min(-x).
     """
 
-    @property
-    def rank(self) -> int:
-        """Rank of this process, from 0."""
+    rank: int
+    size: int
 
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-
+    @abstractmethod
     def gather(self, value: Any) -> list[Any] | None:
         """The values of all ranks on rank 0, None elsewhere."""
 
-    def bcast(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
-
+    @abstractmethod
     def bcast_from(self, value: Any, source: int) -> Any:
         """The value of rank `source`, on every rank."""
 
+    def bcast(self, value: Any) -> Any:
+        return self.bcast_from(value, 0)
+
+    @abstractmethod
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        """Of each number [n] the smallest over the ranks, or the sum, in a new array on every rank."""
+
     def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The smallest and the largest of each number over the ranks, on every rank; all give as many."""
+        mine = np.asarray(values, np.int64)
+        least = self.reduced(np.concatenate((mine, -mine)), smallest=True)
+        return least[: len(mine)], -least[len(mine) :]
 
     def total(self, values: Numbers) -> NDArray[np.int64]:
-        """The sum of each number over the ranks, on every rank; all give as many."""
+        return self.reduced(np.array(values, np.int64), smallest=False)
 
 
 def allgather(world: World, value: Any) -> list[Any]:
@@ -188,46 +141,197 @@ def gathered_once(world: World, value: T) -> list[T] | None:
     return None if digests is None or sent is None else [sent[first[digest]] for digest in digests]
 
 
-class Reductions(ABC):
-    """Of a `World`, what follows from `bcast_from` and one reduction.
+class Failures(Protocol):
+    """What ranks tell each other of the part that each has in an act. All of them `begin` the same acts.
 
-    The least and the largest take one message, because max(x) is -min(-x).
+    `announce`: in the act that was begun last, this rank has failed; `announced`: whether a rank has.
     """
 
-    @abstractmethod
-    def bcast_from(self, value: Any, source: int) -> Any:
-        """As `World`."""
-
-    def bcast(self, value: Any) -> Any:
-        """As `World`."""
-        return self.bcast_from(value, 0)
-
-    @abstractmethod
-    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
-        """Of each number [n] the smallest over the ranks, or the sum, in a new array on every rank. Collective."""
-
-    def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """As `World`."""
-        mine = np.asarray(values, np.int64)
-        least = self.reduced(np.concatenate((mine, -mine)), smallest=True)
-        return least[: len(mine)], -least[len(mine) :]
-
-    def total(self, values: Numbers) -> NDArray[np.int64]:
-        """As `World`."""
-        return self.reduced(np.array(values, np.int64), smallest=False)
+    def begin(self) -> None: ...
+    def announce(self) -> None: ...
+    def announced(self) -> bool: ...
 
 
-class Failures(Protocol):
-    """What ranks tell each other of the part that each has in an act. All of them begin the same acts."""
+class Buffer(Protocol):
+    """[blocks, count] elements, on the host or on a device, seen through copies of spans of a block.
 
-    def begin(self) -> None:
-        """The next act."""
+    `load` gives the elements from `start` to `stop` of a block, to be read only; `store` writes those from `start` on,
+    and is complete on return.
+    """
 
-    def announce(self) -> None:
-        """In the act that was begun last, this rank has failed."""
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def load(self, block: int, start: int, stop: int) -> Array: ...
+    def store(self, block: int, start: int, values: Array) -> None: ...
 
-    def announced(self) -> bool:
-        """Whether a rank has failed in it."""
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of that name; bfloat16 comes from ml_dtypes."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    return np.dtype(name)
+
+
+def page_aligned(blocks: int, count: int, dtype: str) -> Array:
+    """Uninitialised [blocks, count] that begins on a page, as MPI benchmarks in C allocate."""
+    size = blocks * count * DTYPES[dtype]
+    raw = np.empty(size + PAGE, np.uint8)
+    offset = -raw.ctypes.data % PAGE
+    return raw[offset : offset + size].view(numpy_dtype(dtype)).reshape(blocks, count)
+
+
+def available_bytes() -> int | None:
+    """What can be allocated without swapping, within the cgroup's limit; None where the kernel does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        lines = []
+    limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    free = cgroup.memory_left()
+    return min((*limits, *(() if free is None else (free,))), default=None)
+
+
+class HostArguments:
+    """The part of `Arguments` that all backends share. Buffers are allocated when asked for: NumPy's, on the host."""
+
+    def __init__(self, case: CollectiveCase, row: Collective, count: int, rank: int) -> None:
+        self.rank, self.ranks, self.root = rank, case.ranks, case.root or 0
+        self.count, self.dtype, self.in_place = count, case.dtype, case.in_place
+        self.blocks_held = 0
+        self._blocks = row.blocks(rank, case.ranks, self.root)
+
+    def buffer(self, blocks: int) -> Any:
+        """[blocks, count] on a page boundary."""
+        self.blocks_held += blocks
+        return page_aligned(blocks, self.count, self.dtype)
+
+    @cached_property
+    def send(self) -> Any:
+        return self.buffer(self._blocks.send)
+
+    @cached_property
+    def recv(self) -> Any:
+        return self.buffer(self._blocks.recv)
+
+
+class HostBuffer:
+    """`Buffer` over a NumPy array [blocks, count]."""
+
+    def __init__(self, array: Array) -> None:
+        self.array, self.dtype = array, array.dtype
+        self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
+
+    def load(self, block: int, start: int, stop: int) -> Array:
+        view: Array = self.array[block, start:stop]
+        return view
+
+    def store(self, block: int, start: int, values: Array) -> None:
+        self.array[block, start : start + len(values)] = values
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a library was seen to do in one operation; None where it does not say. `notes` are for the record."""
+
+    algorithm: str | None = None
+    protocol: str | None = None
+    transport: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def merged(by_rank: Sequence[Observation]) -> Observation:
+    """What all ranks saw, as one: distinct words side by side."""
+
+    def distinct(words: Iterable[str | None]) -> str | None:
+        return ", ".join(dict.fromkeys(word for word in words if word)) or None
+
+    return Observation(
+        distinct(seen.algorithm for seen in by_rank),
+        distinct(seen.protocol for seen in by_rank),
+        distinct(seen.transport for seen in by_rank),
+        tuple(dict.fromkeys(note for seen in by_rank for note in seen.notes)),
+    )
+
+
+#: Says what the library was seen to do in the operation that its argument performs once. Collective.
+Observe = Callable[[Callable[[], object]], Observation]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A case, ready to be performed on one rank.
+
+    `input` [blocks.send, count] is what this rank contributes; `output` are buffers whose blocks, one after the other,
+    are what it receives [blocks.recv, count]. `in_place` says whether input and result really share memory.
+    `blocks_held` is the size of all buffers in host memory, in blocks. `observe`: None where the library does not say.
+    """
+
+    input: Buffer | None
+    output: tuple[Buffer, ...]
+    call: Call
+    in_place: bool
+    blocks_held: int
+    observe: Observe | None = None
+
+
+def as_parts(output: Any) -> tuple[Any, ...]:
+    """A row's output as a tuple of arrays of its dialect."""
+    if output is None:
+        return ()
+    return output if isinstance(output, tuple) else (output,)
+
+
+def operation_of(
+    prepared: Prepared, call: Call, blocks_held: int, access: Callable[[Any], Buffer] = HostBuffer,
+    observe: Observe | None = None,
+) -> Operation:  # fmt: skip
+    source = None if prepared.input is None else access(prepared.input)
+    received = tuple(map(access, as_parts(prepared.output)))
+    return Operation(source, received, call, prepared.in_place, blocks_held, observe)
+
+
+def to_word(argument: Any) -> int:
+    """One C argument as a machine word: where a buffer begins, an integer itself; 0 for None."""
+    address = argument.ctypes.data if isinstance(argument, np.ndarray) else getattr(argument, "address", argument)
+    return int(address or 0)
+
+
+#: The C functions of a library: a call as words; None where it does not have the function.
+Symbols = Callable[[C], Native | None]
+
+
+def first_of(*libraries: Symbols | None) -> Symbols:
+    """Several libraries as one: a function is taken from the first that has it. None is one that is not used."""
+    used = [library for library in libraries if library is not None]
+    return lambda call: next((native for library in used if (native := library(call)) is not None), None)
+
+
+def make_call(
+    prepared: Prepared, symbols: Symbols, keep: tuple[object, ...], completion: Stage | None = None,
+    stopwatch: Stopwatch | None = None, halt: Halt | None = None,
+) -> Call:  # fmt: skip
+    """The call of a prepared row, in both forms. `halt`: the session's, where it may take its library down."""
+    missing = [call.function for part in prepared.all_parts for call in part.c or () if symbols(call) is None]
+    reason = f"{missing[0]} was not found in the library" if missing else None
+    stages = tuple(_stage_of(part, symbols) for part in prepared.all_parts)
+    return Call(stages, completion, stopwatch, reason, (prepared, *keep), halt or Halt())
+
+
+def _stage_of(part: Part, symbols: Symbols) -> Stage:
+    if part.c is None:
+        return Stage(part.python, None, part.name)
+    calls = []
+    for call in part.c:
+        if (native := symbols(call)) is None:
+            return Stage(part.python, None, part.name)
+        after = None if call.after_error is None else symbols(call.after_error)
+        calls.append(native if call.after_error is None else replace(native, after_error=after))
+    return Stage(part.python, tuple(calls), part.name)
 
 
 class Session(Protocol):
@@ -320,7 +424,7 @@ class Backend(Protocol):
         """Number of ranks that `run` will start."""
 
     def dtypes(self) -> tuple[str, ...]:
-        """Names of the dtypes that it can move (`schema.dtypes.DTYPES`)."""
+        """Names of the dtypes that it can move (`schema.axes.DTYPES`)."""
 
     def libraries(self) -> tuple[Library, ...]:
         """The libraries that move the data."""
@@ -332,3 +436,14 @@ class Backend(Protocol):
             BackendUnavailable: as `missing`.
             WorldMismatch: the world is not the one that was started.
         """
+
+
+def binder_of(backend: Backend, row: Collective, dialect: str = "", title: str = "") -> Binder:
+    """What makes a backend's call of a row: its own binder, else the row's for the dialect (`title` in messages).
+
+    Raises Unsupported: there is neither.
+    """
+    binder = backend.binders.get(row.name) or row.dialects.get(dialect)
+    if binder is None:
+        raise Unsupported(f"{row.name} has no {title or backend.name} form")
+    return binder

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from collbench.backends import mpi_cuda as support
 from collbench.backends.mpi_cuda import LEVELS, YES_NO, Levels
+from collbench.bindings.gpu.device import package_folders
 from collbench.bindings.gpu.nccl import SONAME
-from collbench.bindings.gpu.shared_library import package_folders
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.errors import BackendUnavailable

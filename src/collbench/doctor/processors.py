@@ -15,7 +15,7 @@ from collbench import yardsticks as registry
 from collbench.analysis.bounds import in_order
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.planning import Movement, cost, movements
-from collbench.bindings.operations import available_bytes
+from collbench.bindings.spec import available_bytes
 from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.machine.cgroup import cpu_quota, memory_limit
 from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from collbench import collectives, workloads
-from collbench.bindings.operations import USABLE_SHARE, available_bytes
+from collbench.bindings.spec import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch import engines, launchers

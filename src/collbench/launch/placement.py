@@ -21,7 +21,7 @@ from collbench.errors import PlanError, RequestError, suggestion
 from collbench.launch.cells import LaunchCell
 from collbench.machine.facts import Core, Topology, TopologyGpu, format_cores, in_order
 from collbench.registry import entry_points_of, loaded
-from collbench.schema.axes import is_spelling, name_and_number, policy_order
+from collbench.schema.axes import POLICY, name_and_number, policy_order
 from collbench.schema.plan import Plan
 from collbench.units import counted
 
@@ -282,7 +282,7 @@ def named_policy(name: str) -> Policy:
         policy = loaded(points)
     except RequestError as error:
         raise PlanError(f"policy {name!r}: {error}") from error
-    if not isinstance(policy, Policy) or policy.name != name or not is_spelling(name):
+    if not isinstance(policy, Policy) or policy.name != name or POLICY.fullmatch(name) is None:
         raise PlanError(f"policy {name!r}: {points[0].value} is not a Policy of that name. Update its package.")
     return policy
 

@@ -19,8 +19,8 @@ import msgspec
 import collbench
 from collbench import backends, workloads
 from collbench.backends import mpi_cuda
+from collbench.bindings.gpu.device import load
 from collbench.bindings.gpu.nccl import SONAME, nccl_version
-from collbench.bindings.gpu.shared_library import load
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch.shipped import PACKAGE

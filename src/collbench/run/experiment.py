@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
-from collbench.bindings.operations import USABLE_SHARE, available_bytes
-from collbench.bindings.spec import Backend, Roles, Session, WorldSettings
+from collbench.bindings.spec import USABLE_SHARE, Backend, Roles, Session, WorldSettings, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,

@@ -19,8 +19,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.operations import numpy_dtype
-from collbench.bindings.spec import Buffer, Observation, Operation, Session, World, allgather, first_rank, merged
+from collbench.bindings.spec import (
+    Buffer,
+    Observation,
+    Operation,
+    Session,
+    World,
+    allgather,
+    first_rank,
+    merged,
+    numpy_dtype,
+)
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported

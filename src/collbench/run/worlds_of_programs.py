@@ -19,7 +19,6 @@ from collbench.bindings.spec import (
     Backend,
     Failures,
     Operation,
-    Reductions,
     Session,
     World,
     WorldSettings,
@@ -157,7 +156,7 @@ class Peers:
         }  # fmt: skip
 
 
-class AloneWorld(Reductions):
+class AloneWorld(World):
     """A control plane of one rank."""
 
     rank, size = 0, 1

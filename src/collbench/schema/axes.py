@@ -80,11 +80,6 @@ class BackendSupport:
         return plan_key.row(self.row) and (named or not plan_key.optional)
 
 
-def as_asked(asked: Any, support: BackendSupport) -> tuple[Any, ...]:
-    """The values as the plan has them, one or several."""
-    return asked if isinstance(asked, tuple) else (asked,)
-
-
 @dataclass(frozen=True)
 class PlanKey:
     """What a plan and a command know of an axis.
@@ -103,18 +98,18 @@ class PlanKey:
     of: Any = None
     row: Callable[[CollectiveAxes], bool] = lambda row: True
     optional: bool = False
-    values: Callable[[Any, BackendSupport], tuple[Any, ...]] = as_asked
+    values: Callable[[Any, BackendSupport], tuple[Any, ...]] = lambda asked, support: (
+        asked if isinstance(asked, tuple) else (asked,)
+    )
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     check: Callable[[str, Any], None] = lambda key, value: None
     nested: int = 0
 
     @property
     def many(self) -> bool:
-        """Whether the plan has a list of values, of which each is a case."""
         return isinstance(self.default, tuple)
 
     def read(self, typed: Any) -> Any:
-        """What the flag puts into the plan."""
         flag = self.flag
         if flag is None or typed is None:
             return self.default
@@ -137,9 +132,6 @@ class PlanKey:
 def one_of(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The words of a flag that takes one name for a list of one."""
     return {name: (name,) for name in names}
-
-
-YES_NO_BOTH = {"yes": (True,), "no": (False,), "both": (False, True)}
 
 
 #: A sweep of more sizes than this is a typing error.
@@ -183,8 +175,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def sizes_in_bytes(asked: Sizes | tuple[str | int, ...] | None) -> tuple[int, ...]:
     """The sizes that a plan asks for; 8 B to 4 MiB where it says nothing.
 
-    Raises:
-        PlanError, UnitError: as `Sizes.expand`.
+    Raises PlanError, UnitError: as `Sizes.expand`.
     """
     if asked is None or isinstance(asked, Sizes):
         return (asked or Sizes()).expand()
@@ -206,13 +197,8 @@ DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double"
 _FIRST, _LAST = ("host", "multi"), ("single",)
 
 
-#: A name, or a name with a number: `single`, `packed:4`.
-_SPELLING = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}(?::[1-9][0-9]{0,3})?")
-
-
-def is_spelling(policy: str) -> bool:
-    """Whether a policy can be spelled so; whether it exists, the launcher knows."""
-    return _SPELLING.fullmatch(policy) is not None
+#: How a policy is spelled, a name or a name with a number: `single`, `packed:4`. The launcher knows which exist.
+POLICY = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}(?::[1-9][0-9]{0,3})?")
 
 
 def name_and_number(policy: str) -> tuple[str, int]:
@@ -222,7 +208,7 @@ def name_and_number(policy: str) -> tuple[str, int]:
     return name, int(text) if is_number else 0
 
 
-#: The result of `policy_order`: class of isolation, name, number.
+#: Class of isolation, name, number.
 PolicyOrder = tuple[int, str, int]
 
 
@@ -274,7 +260,6 @@ def name_of(axis: str, known: Iterable[str], every: bool = True) -> Callable[[st
 
 
 def roots(asked: Any, support: BackendSupport) -> tuple[int, ...]:
-    """Ranks of the world."""
     for rank in asked:
         if not 0 <= rank < support.ranks:
             raise PlanError(f"root {rank}: there are {support.ranks} ranks, 0 to {support.ranks - 1}.")
@@ -284,11 +269,6 @@ def roots(asked: Any, support: BackendSupport) -> tuple[int, ...]:
 def empty_is_none(asked: Any, support: BackendSupport) -> tuple[Any, ...]:
     """A plan says "" where it leaves the choice to the library."""
     return tuple(value or None for value in asked)
-
-
-def operations_of_graph(asked: Any, support: BackendSupport) -> tuple[int, ...]:
-    """A graph holds one operation, or in streaming cadence a whole burst."""
-    return (support.operations if asked else 0,)
 
 
 def places(asked: Any, support: BackendSupport) -> tuple[bool, ...]:
@@ -312,7 +292,6 @@ def nccl_words(*known: str) -> Callable[[str, Any], None]:
 
 
 def within(low: int, high: int) -> Callable[[str, Any], None]:
-    """A check of a number."""
 
     def check(key: str, value: Any) -> None:
         if value < low:
@@ -323,22 +302,17 @@ def within(low: int, high: int) -> Callable[[str, Any], None]:
     return check
 
 
-def image_name(key: str, value: Any) -> None:
-    """A check."""
-    if _IMAGE.fullmatch(value) is None:
-        raise PlanError(f"image {value!r}: not a name of an image. Write openmpi, or site/name:tag.")
+def matching(pattern: re.Pattern[str], refusal: str) -> Callable[[str, Any], None]:
+    """A check of a name; the refusal holds `{key}` and `{value}`."""
+
+    def check(key: str, value: Any) -> None:
+        if pattern.fullmatch(value) is None:
+            raise PlanError(refusal.format(key=key, value=repr(value)))
+
+    return check
 
 
-def policy_name(key: str, value: Any) -> None:
-    """A check."""
-    if not is_spelling(value):
-        raise PlanError(f"policy {value!r}: not a name of a policy. Write single, or with a number packed:2.")
-
-
-def side_name(key: str, value: Any) -> None:
-    """A check."""
-    if _SIDE.fullmatch(value) is None:
-        raise PlanError(f"{key}: {value!r}: a side is named by letters, digits, - and _, at most 32 of them.")
+image_name = matching(_IMAGE, "image {value}: not a name of an image. Write openmpi, or site/name:tag.")
 
 
 Value = str | int | float | bool | None
@@ -360,12 +334,9 @@ SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id
 #: Steps of isolation by name, from none to the most isolated. An engine's ladder has some of them (`launch.engines`).
 STEPS = (None, "files", "visible", "net", "ipc", "limits", "strict")
 
-
 #: What may lie under the files of a program: the writable layer of a container, a volume of the engine, a folder of the
 #: host that is mounted, memory.
 STORAGES = ("overlay", "volume", "bind", "tmpfs")
-
-SECCOMP = ("default", "unconfined")
 
 #: Booleans as labels, and what else they may be called.
 YES, NO = "yes", "no"
@@ -382,10 +353,6 @@ def _order(value: Value) -> Any:
     """Numbers by value, before texts by the alphabet; nothing first."""
     number = isinstance(value, int | float)
     return (value is not None, not number, value if number else 0, "" if number or value is None else value)
-
-
-def _no_words(value: Value) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -406,7 +373,7 @@ class Axis:
     of: type = str
     label: Callable[[Value], str] = _label
     order: Callable[[Any], Any] = _order
-    words: Callable[[Value], str] = _no_words
+    words: Callable[[Value], str] = lambda value: ""
     implies: frozenset[str] = frozenset()
     advised: bool = False
     column: str = ""
@@ -419,7 +386,6 @@ class Axis:
 
     @property
     def heading(self) -> str:
-        """The CSV column."""
         return self.column or self.name
 
 
@@ -436,6 +402,10 @@ def _if_true(words: str) -> Callable[[Value], str]:
     return lambda value: words if value else ""
 
 
+def _or_none(value: Value) -> str:
+    return str(value or "none")
+
+
 #: What NCCL knows (nccl.h and its manual, 2.30); case does not matter to it.
 NCCL_ALGO = nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
 NCCL_PROTO = nccl_words("LL", "LL128", "Simple")
@@ -445,159 +415,88 @@ AXES: dict[str, Axis] = {
     axis.name: axis
     for axis in (
         Axis("measure", "what", "what a program was timed at", words=_after("")),
-        Axis(
-            "op", "what", "the reduction", words=_after(""),
-            plan_key=PlanKey(
-                "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
-                values=named(OPS, lambda backend: backend.ops, {}), check=name_of("op", OPS),
-                flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True),
-            ),
-        ),
-        Axis(
-            "dtype", "what", "the type of an element", "", words=_after(""),
-            plan_key=PlanKey(
-                "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
-                values=named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
-                check=name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
-                flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
-                          "double), or all.", "TYPE", commas=True),
-            ),
-        ),
-        Axis(
-            "root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "),
-            plan_key=PlanKey(
-                "roots", (0,), row=lambda row: row.rooted, values=roots,
-                flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"),
-            ),
-        ),
-        Axis(
-            "size", "what", "the size asked for, in bytes", 0, of=int, column="size_asked",
-            plan_key=PlanKey(
-                "sizes", None, of=Sizes | tuple[str | int, ...] | None, row=lambda row: row.moves_data, nested=1,
-                values=lambda asked, support: sizes_in_bytes(asked),
-            ),
-        ),
-        Axis(
-            "backend", "how", "what moves the data", "", words=_after("backend "), implies=SOFTWARE,
-            plan_key=PlanKey(
-                "backends", (), values=lambda asked, support: (support.backend.name,),
-                flag=Flag(("--backend",), "See `collbench list`.", "NAME",
-                          default="mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl"),
-            ),
-        ),
-        Axis(
-            "driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, column="driver_asked",
-            plan_key=PlanKey(
-                "drivers", ("native",), of=Driver, nested=-3,
-                flag=Flag(("--driver",), "Who makes the call: our C loop, or Python.", words=one_of(DRIVERS)),
-            ),
-        ),
-        Axis(
-            "thread_level", "how", "what MPI is initialised with", "", words=_after("thread level "),
-            implies=frozenset({"granted-thread-level"}), advised=True,
-            plan_key=PlanKey(
-                "thread_level", "single", of=ThreadLevel,
-                flag=Flag(("--thread-level",), "What MPI is initialised with.",
-                          words={name: name for name in THREAD_LEVELS}),
-            ),
-        ),
-        Axis(
-            "staging", "how", "the host memory that device data passes through",
-            words=lambda value: f"{value} host memory" if value else "", advised=True,
-            plan_key=PlanKey(
-                "staging", ("pinned",), of=Staging, row=lambda row: row.moves_data, optional=True,
-                flag=Flag(("--staging",), "Host memory that device data passes through (mpi-staged, and the server's "
-                          "leg of nccl).", words=one_of(STAGINGS) | {"both": STAGINGS}),
-            ),
-        ),
-        Axis(
-            "algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
-            column="algorithm_asked",
-            plan_key=PlanKey(
-                "algorithms", ("",), optional=True, values=empty_is_none, check=NCCL_ALGO,
-                flag=Flag(("--algorithm",), "nccl: what NCCL_ALGO is set to.", "NAME", default="left to NCCL"),
-            ),
-        ),
-        Axis(
-            "protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
-            column="protocol_asked",
-            plan_key=PlanKey(
-                "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
-                flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"),
-            ),
-        ),
-        Axis(
-            "registered", "how", "buffers known to the communicator beforehand", False, of=bool,
-            words=_if_true("registered buffers"), advised=True,
-            plan_key=PlanKey(
-                "registered", (False,), optional=True,
-                flag=Flag(("-R", "--local_register"), "nccl: buffers that NCCL allocates and registers.", "0|1",
-                          words={"0": (False,), "1": (True,)}),
-            ),
-        ),
-        Axis(
-            "graph", "how", "operations in a CUDA graph that is launched in place of calls", 0, of=int,
-            words=lambda value: f"CUDA graph of {value}" if value else "", advised=True,
-            plan_key=PlanKey(
-                "cudagraph", 0, row=lambda row: not row.has_server, optional=True,
-                values=operations_of_graph, check=within(0, 10_000_000),
-                flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
-                          "N"),
-            ),
-        ),
-        Axis(
-            "in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
-            advised=True,
-            plan_key=PlanKey(
-                "in_place", (False,), values=places, nested=1,
-                flag=Flag(("--in-place",), "Measure the in-place form.", words=YES_NO_BOTH, alone="yes",
-                          default="no; both with --style nccl-tests"),
-            ),
-        ),
+        Axis("op", "what", "the reduction", words=_after(""), plan_key=PlanKey(
+            "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
+            values=named(OPS, lambda backend: backend.ops, {}), check=name_of("op", OPS),
+            flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True))),
+        Axis("dtype", "what", "the type of an element", "", words=_after(""), plan_key=PlanKey(
+            "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
+            values=named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
+            check=name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
+            flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
+                      "double), or all.", "TYPE", commas=True))),
+        Axis("root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "), plan_key=PlanKey(
+            "roots", (0,), row=lambda row: row.rooted, values=roots,
+            flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"))),
+        Axis("size", "what", "the size asked for, in bytes", 0, of=int, column="size_asked", plan_key=PlanKey(
+            "sizes", None, of=Sizes | tuple[str | int, ...] | None, row=lambda row: row.moves_data, nested=1,
+            values=lambda asked, support: sizes_in_bytes(asked))),
+        Axis("backend", "how", "what moves the data", "", words=_after("backend "), implies=SOFTWARE, plan_key=PlanKey(
+            "backends", (), values=lambda asked, support: (support.backend.name,),
+            flag=Flag(("--backend",), "See `collbench list`.", "NAME",
+                      default="mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl"))),
+        Axis("driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, column="driver_asked",
+             plan_key=PlanKey(
+                 "drivers", ("native",), of=Driver, nested=-3,
+                 flag=Flag(("--driver",), "Who makes the call: our C loop, or Python.", words=one_of(DRIVERS)))),
+        Axis("thread_level", "how", "what MPI is initialised with", "", words=_after("thread level "),
+             implies=frozenset({"granted-thread-level"}), advised=True, plan_key=PlanKey(
+                 "thread_level", "single", of=ThreadLevel,
+                 flag=Flag(("--thread-level",), "What MPI is initialised with.",
+                           words={name: name for name in THREAD_LEVELS}))),
+        Axis("staging", "how", "the host memory that device data passes through",
+             words=lambda value: f"{value} host memory" if value else "", advised=True, plan_key=PlanKey(
+                 "staging", ("pinned",), of=Staging, row=lambda row: row.moves_data, optional=True,
+                 flag=Flag(("--staging",), "Host memory that device data passes through (mpi-staged, and the server's "
+                           "leg of nccl).", words=one_of(STAGINGS) | {"both": STAGINGS}))),
+        Axis("algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
+             column="algorithm_asked", plan_key=PlanKey(
+                 "algorithms", ("",), optional=True, values=empty_is_none, check=NCCL_ALGO,
+                 flag=Flag(("--algorithm",), "nccl: what NCCL_ALGO is set to.", "NAME", default="left to NCCL"))),
+        Axis("protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
+             column="protocol_asked", plan_key=PlanKey(
+                 "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
+                 flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"))),
+        Axis("registered", "how", "buffers known to the communicator beforehand", False, of=bool,
+             words=_if_true("registered buffers"), advised=True, plan_key=PlanKey(
+                 "registered", (False,), optional=True,
+                 flag=Flag(("-R", "--local_register"), "nccl: buffers that NCCL allocates and registers.", "0|1",
+                           words={"0": (False,), "1": (True,)}))),
+        Axis("graph", "how", "operations in a CUDA graph that is launched in place of calls", 0, of=int,
+             words=lambda value: f"CUDA graph of {value}" if value else "", advised=True, plan_key=PlanKey(
+                 "cudagraph", 0, row=lambda row: not row.has_server, optional=True,  # of one operation, or a burst
+                 values=lambda asked, support: (support.operations if asked else 0,), check=within(0, 10_000_000),
+                 flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
+                           "N"))),
+        Axis("in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
+             advised=True, plan_key=PlanKey(
+                 "in_place", (False,), values=places, nested=1,
+                 flag=Flag(("--in-place",), "Measure the in-place form.", alone="yes",
+                           words={"yes": (True,), "no": (False,), "both": (False, True)},
+                           default="no; both with --style nccl-tests"))),
         Axis("engine", "where", "what the ranks were started in", "host"),
-        Axis(
-            "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
-            label=lambda value: str(value or "none"),
-            plan_key=PlanKey("images", check=image_name),
-        ),
-        Axis(
-            "side", "where", "what differs from the rest of the plan: image, variables, library files",
-            implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=lambda value: str(value or "none"),
-            plan_key=PlanKey("sides", check=side_name),
-        ),
-        Axis(
-            "policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
-            implies=frozenset({"python", "packages", "image-id"}),
-            plan_key=PlanKey("policies", check=policy_name),
-        ),
-        Axis(
-            "isolation", "where", "the step of the engine's ladder", label=lambda value: str(value or "none"),
-            order=step_order, advised=True,
-            plan_key=PlanKey("isolation"),
-        ),
-        Axis(
-            "affinity", "where", "memory near the cores, or on another node", "near", advised=True,
-            plan_key=PlanKey("affinity"),
-        ),
-        Axis(
-            "storage", "where", "what lies under the files that a program works in",
-            label=lambda value: str(value or "none"), words=_after("on "), advised=True,
-            plan_key=PlanKey("storage", check=name_of("storage", STORAGES, every=False)),
-        ),
-        Axis(
-            "seccomp", "where", "the filter of system calls in containers", "default", advised=True,
-            plan_key=PlanKey("seccomp", check=name_of("seccomp", SECCOMP, every=False)),
-        ),
-        Axis(
-            "hosts", "where", "machines over which the ranks are spread evenly", 1, of=int, advised=True,
-            implies=frozenset({"hosts", "host", "boot", "allocation"}),
-            words=lambda value: f"on {value} hosts" if value not in (None, 1) else "",
-            plan_key=PlanKey("hosts"),
-        ),
-        Axis(
-            "ranks", "where", "processes that take part", 1, of=int,
-            plan_key=PlanKey("ranks"),
-        ),
+        Axis("image", "where", "the image, on the host the environment beside it", implies=SOFTWARE, label=_or_none,
+             plan_key=PlanKey("images", check=image_name)),
+        Axis("side", "where", "what differs from the rest of the plan: image, variables, library files",
+             implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=_or_none,
+             plan_key=PlanKey("sides", check=matching(
+                 _SIDE, "{key}: {value}: a side is named by letters, digits, - and _, at most 32 of them."))),
+        Axis("policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
+             implies=frozenset({"python", "packages", "image-id"}), plan_key=PlanKey("policies", check=matching(
+                 POLICY, "policy {value}: not a name of a policy. Write single, or with a number packed:2."))),
+        Axis("isolation", "where", "the step of the engine's ladder", label=_or_none, order=step_order, advised=True,
+             plan_key=PlanKey("isolation")),
+        Axis("affinity", "where", "memory near the cores, or on another node", "near", advised=True,
+             plan_key=PlanKey("affinity")),
+        Axis("storage", "where", "what lies under the files that a program works in", label=_or_none,
+             words=_after("on "), advised=True,
+             plan_key=PlanKey("storage", check=name_of("storage", STORAGES, every=False))),
+        Axis("seccomp", "where", "the filter of system calls in containers", "default", advised=True,
+             plan_key=PlanKey("seccomp", check=name_of("seccomp", ("default", "unconfined"), every=False))),
+        Axis("hosts", "where", "machines over which the ranks are spread evenly", 1, of=int, advised=True,
+             implies=frozenset({"hosts", "host", "boot", "allocation"}),
+             words=lambda value: f"on {value} hosts" if value not in (None, 1) else "", plan_key=PlanKey("hosts")),
+        Axis("ranks", "where", "processes that take part", 1, of=int, plan_key=PlanKey("ranks")),
     )
 }  # fmt: skip
 

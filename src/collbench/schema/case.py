@@ -31,12 +31,9 @@ _NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where a case runs: what its ranks are started in, and how they are distributed.
+    """Where a case runs: what its ranks are started in, and how they are distributed (docs/record.md).
 
     On the host `image` is the one that the host's environment is compared with, and `isolation` is None.
-    `affinity` is `far` where memory is on another NUMA node than the cores. `storage` is what lies under the files that
-    a program works in; the host has a counterpart of each on the same device. `hosts` are machines over which the ranks
-    are spread evenly. `side` is the set of overrides of its plan that the ranks were started with; None: none.
     """
 
     ranks: RankCount = 1
@@ -57,7 +54,6 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def on_host(self) -> bool:
-        """Whether the ranks are in no container."""
         return self.engine == "host" or self.policy == "host"
 
     @property
@@ -90,11 +86,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         for settings in (self.what, self.how):
-            if not settings:
-                continue
             if len(settings) > MOST_SETTINGS:
                 raise ValueError(f"{len(settings)} settings; a case has at most {MOST_SETTINGS}")
-            if not all(settings.values()):  # every neutral value is null, false, 0 or empty
+            if settings and not all(settings.values()):  # every neutral value is null, false, 0 or empty
                 for name in [name for name, value in settings.items() if _is_neutral(name, value)]:
                     del settings[name]
 
@@ -125,12 +119,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         workload = values.pop("workload", self.workload)
         for name, value in values.items():
             kind = AXES[name].kind if name in AXES else "how" if name in how else "what"
-            if kind == "where":
-                where[name] = value
-            elif _is_neutral(name, value):
-                (what if kind == "what" else how).pop(name, None)
+            settings = {"what": what, "how": how, "where": where}[kind]
+            if kind != "where" and _is_neutral(name, value):
+                settings.pop(name, None)
             else:
-                (what if kind == "what" else how)[name] = value
+                settings[name] = value
         place = msgspec.structs.replace(self.where, **where) if where else self.where
         return Case(workload=str(workload), what=what, how=how, where=place)
 
@@ -183,11 +176,7 @@ def own_axes(cases: Collection[Case]) -> tuple[str, ...]:
 
 
 def refuse_odd(case: Case, what: str) -> None:
-    """Refuse a case with values that do not belong on their axes.
-
-    Raises:
-        RunReadError: `what` names the place.
-    """
+    """Refuse a case with values that do not belong on their axes. Raises RunReadError: `what` names the place."""
     for settings, kind in ((case.what, "what"), (case.how, "how")):
         for name, value in settings.items():
             axis = AXES.get(name)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -29,8 +29,7 @@ _LARGEST_TOML, _MOST_DOTS = 1 << 20, 1000
 def refuse_irregular(path: Path) -> None:
     """Look at the path before it is read: reading a pipe that nobody writes to never ends, and nothing is read twice.
 
-    Raises:
-        OSError: it is a pipe, a device or a socket. Folders, and what is not there, have messages of their own.
+    Raises OSError: it is a pipe, a device or a socket. Folders, and what is not there, have messages of their own.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "not a regular file, but a pipe or a device. Name a file", str(path))
@@ -39,8 +38,7 @@ def refuse_irregular(path: Path) -> None:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML file that somebody wrote by hand; `what` it is, for messages.
 
-    Raises:
-        PlanError: it cannot be read, is larger than any such file, or not TOML.
+    Raises PlanError: it cannot be read, is larger than any such file, or not TOML.
     """
     import tomllib
 
@@ -57,10 +55,9 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise PlanError(f"{where}: {error.strerror}.") from error
-    except RecursionError as error:
-        raise PlanError(f"{where}: not TOML: {TOO_DEEP}.") from error
-    except ValueError as error:  # also a number of too many digits
-        raise PlanError(f"{where}: not TOML: {error}.") from error
+    except (RecursionError, ValueError) as error:  # also a number of too many digits
+        why = TOO_DEEP if isinstance(error, RecursionError) else error
+        raise PlanError(f"{where}: not TOML: {why}.") from error
 
 
 def read_whole(path: Path, largest: int) -> bytes:
@@ -86,8 +83,7 @@ def is_plain(content: bytes) -> bool:
 def decode_plain(content: bytes) -> Any:
     """A JSON document; control characters in its texts and keys are escaped.
 
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError: not JSON, or nested too deeply.
+    Raises msgspec.DecodeError, UnicodeDecodeError: not JSON, or nested too deeply.
     """
     try:
         document = msgspec.json.decode(content)
@@ -139,11 +135,6 @@ FigureValue = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
 #: A value that identifies a case. An image may be named with its registry, its tag and its digest.
 ShortText = Annotated[str, msgspec.Meta(max_length=512)]
 
-
-#: Read at a time (bytes): a system call for each few records would cost as much as decoding them.
-READ_AHEAD = 1 << 20
-
-
 #: What file systems without locks answer.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
@@ -151,8 +142,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 def locked(records: BinaryIO) -> BinaryIO:
     """The records of a run, which no other program writes while this one does; the lock goes with the process.
 
-    Raises:
-        RunWriteError: another program is writing them.
+    Raises RunWriteError: another program is writing them.
     """
     import fcntl  # Unix has it; a run is read on any system
 
@@ -190,10 +180,10 @@ def write_whole(file: BinaryIO, content: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file that does not exist; it is on disk, whole, when this returns."""
+def write_synced(path: Path, content: bytes | memoryview, mode: Literal["xb", "wb"] = "xb") -> None:
+    """Write a file, by default one that does not exist; it is on disk, whole, when this returns, or not at all."""
     try:
-        with path.open("xb") as file:
+        with path.open(mode) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -205,11 +195,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def require_regular(path: Path) -> None:
-    """Refuse a file of a run that is a folder, a pipe or a device.
-
-    Raises:
-        RunReadError: it is.
-    """
+    """Refuse a file of a run that is a folder, a pipe or a device. Raises RunReadError: it is."""
     if path.exists() and not path.is_file():
         raise RunReadError(f"{path}: not a regular file.")
 
@@ -217,12 +203,11 @@ def require_regular(path: Path) -> None:
 def lines_of(path: Path, longest: int) -> Iterator[tuple[int, bytes, bool]]:
     """The lines of a file of a run with their numbers, from 1, and whether each is complete; none where it is missing.
 
-    Raises:
-        RunReadError: it is not a regular file, or a line has `longest` bytes or more.
+    Raises RunReadError: it is not a regular file, or a line has `longest` bytes or more.
     """
     try:
         require_regular(path)
-        with path.open("rb", buffering=READ_AHEAD) as file:
+        with path.open("rb", buffering=1 << 20) as file:  # a call for each few records would cost as much
             for number, line in enumerate(iter(partial(file.readline, longest), b""), 1):
                 if len(line) == longest:
                     raise RunReadError(f"{path} line {number}: longer than {longest >> 20} MiB; this is no record.")

@@ -1,4 +1,4 @@
-"""A manifest: what was requested and on which machine, once per run."""
+"""A manifest: what was requested and on which machine, once per run. docs/record.md describes every field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema import manifest as manifests
 from collbench.schema.files import Amount, Burst, ByteCount, Count, Rank, RankCount, ShortText, decode_plain, read_whole
 from collbench.schema.record import SCHEMA, Time, refuse_other_schema
 from collbench.schema.world import SliceRule
@@ -19,11 +18,7 @@ Until = Literal["launches", "decided"]
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A library that moved data, or a program, and its file.
-
-    `used_by` are the workloads that start it; none where ranks communicate through it. `kernel` is what a BLAS chose
-    for this processor.
-    """
+    """A library that moved data, or a program, and its file. `used_by` are the workloads that start it."""
 
     name: str
     version: str
@@ -54,11 +49,9 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
+    """One machine, and the ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
-    `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time. `cache` is the
-    size of the last-level cache. `priority` is that of the process that describes it, as in `Confinement`. `huge_pages`
-    says who gets transparent huge pages: always, madvise or never.
+    `clock_step` is the spacing (s) of the values that its clock can show, `cache` the size of the last-level cache.
     """
 
     name: str
@@ -97,11 +90,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
-    `name` is the plan's, and `side` the side of the plan that it belongs to, which may have another in its place.
-    `files` are the library files that its ranks find before others: SHA-256 by path.
-    `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
-    the variables that its ranks find, of those that a manifest may hold; None: not recorded. `sources` is
-    the SHA-256 of the code of collbench that measures there; None: not recorded.
+    `files` are the library files that its ranks find before others: SHA-256 by path; `sources` is that of the code of
+    collbench that measures there. None: not recorded.
     """
 
     name: str
@@ -118,10 +108,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a resource manager gave an experiment: the job's number, its partition, and `nodes` as it lists them.
-
-    `options` are those that it was asked with and that may change what is measured.
-    """
+    """What a resource manager gave an experiment; `options` are those that may change what is measured."""
 
     job: str
     partition: str
@@ -132,11 +119,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a run with many launches: the engine, both sides of each comparison, and how else they differ.
 
-    `left_out` says what of the plan the engine cannot do, and has no records. `allocation` is where a resource manager
-    chose the machines; None elsewhere.
-    `slices` is how worlds that live at once measure; None: there were none.
-    `until` is `decided` where cells were launched until their comparisons were decided, at most `launches` times.
-    `yardsticks` are those that are read around each launch, with the share by which each must change to have changed.
+    `left_out` says what of the plan the engine cannot do, and has no records. `yardsticks`: by which share each must
+    change to have changed.
     """
 
     engine: str
@@ -184,11 +168,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(text: bytes, what: str = "manifest.json") -> Manifest:
-    """The manifest of a run.
-
-    Raises:
-        RunReadError: not JSON, another schema, an unknown or a missing field.
-    """
+    """The manifest of a run. Raises RunReadError: not JSON, another schema, an unknown or a missing field."""
     try:
         document = decode_plain(text)
         if not isinstance(document, dict):
@@ -204,22 +184,14 @@ LARGEST_MANIFEST = 64 << 20
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a run.
-
-    Raises:
-        RunReadError: no folder, not a run, or a newer schema.
-    """
+    """The manifest of a run. Raises RunReadError: no folder, not a run, or a newer schema."""
     path = directory / "manifest.json"
     if not os.path.lexists(directory):
         raise RunReadError(f"{directory}: not a run (there is no such folder).")
     try:
-        return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
+        return decode(read_whole(path, LARGEST_MANIFEST), str(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).{_runs_in(directory)}") from error
-
-
-def _runs_in(directory: Path) -> str:
-    """Of a folder of runs, which one could be meant."""
-    folders = sorted(path.parent for path in directory.glob("*/manifest.json"))
-    return f" It holds {len(folders)}; name one of them, such as {folders[0]}." if folders else ""
+        runs = sorted(path.parent for path in directory.glob("*/manifest.json"))
+        meant = f" It holds {len(runs)}; name one of them, such as {runs[0]}." if runs else ""
+        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).{meant}") from error

@@ -1,6 +1,7 @@
 """A plan: which cases to measure, how, and, where it has images, in which worlds a launch measures them.
 
-Every combination of the lists of a launch is one cell. Each of its worlds gets a plan of its own (`Plan.of_world`).
+docs/plans.md describes every key. Every combination of the lists of a launch is one cell. Each of its worlds gets a
+plan of its own (`Plan.of_world`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from collbench.errors import BackendUnavailable, PlanError, UnitError, suggestion
 from collbench.schema.axes import AXES, Sizes, image_name, plan_keys_of, sizes_in_bytes
-from collbench.schema.case import Case
+from collbench.schema.case import CADENCES, GATES, Case
 from collbench.schema.files import TOO_DEEP, read_toml, refuse_irregular
 from collbench.schema.manifest import Until
 from collbench.schema.world import SliceRule
@@ -43,7 +44,8 @@ def mistake_in(document: dict[str, Any], kind: type[msgspec.Struct], prefix: str
 def _mistake(key: str, value: Any, of: Any, usual: Any = None) -> str | None:
     if _fits(value, of):
         return None
-    kinds = _members(of)
+    several = get_origin(of) in (Union, UnionType)
+    kinds = tuple(kind for kind in get_args(of) if kind is not NoneType) if several else (of,)
     inside = _inside(key, value, kinds)
     if inside is not None:
         return inside
@@ -59,13 +61,6 @@ def _fits(value: Any, of: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
-
-
-def _members(of: Any) -> tuple[Any, ...]:
-    """The types that a value may have."""
-    if get_origin(of) in (Union, UnionType):
-        return tuple(kind for kind in get_args(of) if kind is not NoneType)
-    return (of,)
 
 
 def _inside(key: str, value: Any, kinds: tuple[Any, ...]) -> str | None:
@@ -106,15 +101,9 @@ def _found(value: Any) -> str:
 #: A time-out or a budget longer than eleven days is a typing error (s).
 LONGEST = 1e6
 
-#: Operations of a burst are issued before the first is waited for.
-MOST_BURST = 1000
-
-#: Samples of a case at most, where a plan says nothing.
-USUAL_CAP = 10_000
-
-#: Every sample of a case is held by its rank until the case is done.
-MOST_SAMPLES = 10_000_000
-
+#: Operations of a burst, which are issued before the first is waited for, and samples of a case, which its rank holds
+#: until it is done; by default a case has at most `USUAL_CAP`.
+MOST_BURST, MOST_SAMPLES, USUAL_CAP = 1000, 10_000_000, 10_000
 
 #: A value of a parameter of a benchmark.
 Parameter = str | int | float | bool
@@ -190,7 +179,6 @@ class Chosen(NamedTuple):
         return not self.measured or any(identity.key in self.measured for identity in identities)
 
     def executes(self, identities: Iterable[Case]) -> bool:
-        """Whether a case is executed, with a record or without."""
         keys = {identity.key for identity in identities}
         return not self.measured or bool(keys & self.measured or keys & self.brief)
 
@@ -198,15 +186,7 @@ class Chosen(NamedTuple):
 class WorldKeys(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys that every plan may have: what is measured, and how.
 
-    The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`. Without `sizes`
-    collectives have 8 B to 4 MiB. A benchmark is its name, or a table with its `name` and values of its parameters: a
-    list is an axis. Those that work in files make theirs in `folder`; where that is empty, in the current one.
-    `gate` auto is `roundtime` where all ranks have one time and each has a core, else `barrier`.
-    `iters` fixes the number of samples; without it a time `budget` per case decides, within `floor` and `cap` samples.
-    With cadence `streaming` a sample is `burst` operations back to back. `cudagraph` is how often a captured graph is
-    launched (0: no graph). `share_gpu` allows several ranks on one GPU, for tests of function. `unusable` says what
-    becomes of a backend that cannot be used here, where others can: `refuse` the plan, or `skip` its cases with the
-    reason.
+    The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`.
     """
 
     gate: str = "auto"
@@ -230,27 +210,6 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     With `images` it is a plan for launches: each world measures what `of_world` gives, and the keys here say how many
     worlds there are, and where.
 
-    `images` are names in `containers/` or references as Docker spells them, `policies` names of files in
-    `launch/placement.py` or of other packages, known to the launcher alone. `environments` maps an image to the Python
-    environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
-    `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
-    rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.
-    `how` is `duet` where worlds on the same cores are to live at once and measure in turns, as far as they can.
-    `until` is `decided` where cells are launched until their comparisons are decided, at most `launches` times.
-    `spare` are the processors that no rank gets: `idle`, or those of the `chief` too, the first worker.
-    `cores_per_rank` counts logical processors; `share` divides those that are there (the default with GPUs, whose
-    libraries have threads of their own; without, it is 1).
-    `storage` is what lies under the files of programs that work in files, and `folder` where the host keeps its
-    counterpart, and that of a container's bind (empty: /var/tmp).
-    `seccomp` is the filter of system calls in containers.
-    `engine` starts the containers; the steps in `isolation` are those of its ladder, whose first is the default.
-    `docker_host` is the address of an engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
-    `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several
-    (of several, servers have the first to themselves);
-    `site` is the file that describes them.
-    `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
-    LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none. `sides` are
-    launched alternately, each with its overrides.
     `only` and `brief` are keys (`Case.key`) of cases, in plans that a launch writes for its worlds alone: `only` those
     are measured, of all that the plan has. Collectives among them whose keys are in `brief` are executed with one
     sample and have no record. All other cases stay part of the plan, so that ranks meet, take their places and check
@@ -293,32 +252,26 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
         def __init__(self, **keys: Any) -> None: ...
 
     def __getitem__(self, key: str) -> Any:
-        """What is asked for by a key of an axis."""
         return getattr(self, key)
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Names of the benchmarks, each once."""
         return tuple(dict.fromkeys(name_of(benchmark) for benchmark in self.benchmarks))
 
     @property
     def budget_seconds(self) -> float:
-        """Time budget of one case in seconds."""
         return parse_duration(self.budget, "budget")
 
     @property
     def timeout_seconds(self) -> float:
-        """Longest time without progress in seconds."""
         return parse_duration(self.timeout, "timeout")
 
     @property
     def slices(self) -> SliceRule:
-        """How long worlds measure in their turns."""
         return SliceRule()
 
     @property
     def storage_folder(self) -> str:
-        """Where the host keeps the files of a launch's programs."""
         return self.folder or "/var/tmp"  # noqa: S108 - a folder in it
 
     def image_of(self, side: str | None, image: str) -> str:
@@ -374,22 +327,17 @@ def _keys(cases: Collection[Case]) -> tuple[str, ...]:
 
 
 def name_of(benchmark: str | dict[str, Any]) -> str:
-    """The name of a benchmark of a plan; empty where it has none."""
     return benchmark if isinstance(benchmark, str) else str(benchmark.get("name", ""))
 
 
 def check_plan(plan: Plan) -> Plan:
     """The plan itself, when its numbers make sense.
 
-    Raises:
-        PlanError, UnitError: the first that does not, with what would.
+    Raises PlanError, UnitError: the first that does not, with what would.
     """
     check_values(plan)
     _check_numbers(plan)
-    for name, choices in (
-        ("gate", ("auto", "roundtime", "barrier", "none")),
-        ("cadence", ("isolated", "streaming")),
-    ):
+    for name, choices in (("gate", ("auto", *GATES)), ("cadence", CADENCES)):
         if getattr(plan, name) not in choices:
             raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
     if not plan.collectives and not plan.benchmarks:
@@ -410,8 +358,7 @@ def check_plan(plan: Plan) -> Plan:
 def check_values(plan: Plan) -> None:
     """Raise for a list that is empty, and for a value that no case can have on its axis.
 
-    Raises:
-        PlanError: with what would be right.
+    Raises PlanError: with what would be right.
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(plan)}
     for plan_key in plan_keys_of("what", "how", "where").values():
@@ -423,14 +370,9 @@ def check_values(plan: Plan) -> None:
 
 
 def _check_numbers(plan: Plan) -> None:
-    for name, value, least in (
-        ("warmup", plan.warmup, 0),
-        ("check", plan.check, 0),
-        ("iters", 1 if plan.iters is None else plan.iters, 1),
-        ("floor", plan.floor, 1),
-        ("cap", plan.cap, 1),
-        ("burst", plan.burst, 1),
-    ):
+    for name, least in (("warmup", 0), ("check", 0), ("iters", 1), ("floor", 1), ("cap", 1), ("burst", 1)):
+        if (value := getattr(plan, name)) is None:
+            continue
         if value < least:
             raise PlanError(f"{name} {value}: must be at least {least}.")
         if value > MOST_SAMPLES:
@@ -440,9 +382,8 @@ def _check_numbers(plan: Plan) -> None:
     if plan.burst > MOST_BURST:
         raise PlanError(f"burst {plan.burst}: at most {MOST_BURST}.")
     if plan["cudagraph"] > 1 and plan.cadence != "streaming":
-        raise PlanError(
-            f"cudagraph {plan['cudagraph']}: several launches a sample are not isolated; use 1, or cadence streaming."
-        )
+        several = f"cudagraph {plan['cudagraph']}: several launches a sample are not isolated"
+        raise PlanError(f"{several}; use 1, or cadence streaming.")
     if plan.cap < plan.floor:
         if plan.cap == USUAL_CAP:
             raise PlanError(f"floor {plan.floor}: is above the usual cap of {plan.cap}; raise cap too.")
@@ -457,16 +398,14 @@ def named_in_errors(path: Path | None) -> Iterator[None]:
     except (PlanError, UnitError, BackendUnavailable) as error:
         if path is None:
             raise
-        raise (BackendUnavailable if isinstance(error, BackendUnavailable) else PlanError)(
-            f"plan {path}: {error}"
-        ) from error
+        kind = BackendUnavailable if isinstance(error, BackendUnavailable) else PlanError
+        raise kind(f"plan {path}: {error}") from error
 
 
 def load_plan(path: Path, asked: str = "") -> Plan:
     """Read a plan for one world: TOML, or JSON that a launch wrote. `asked` is how the user named it.
 
-    Raises:
-        PlanError: as `read_document` and `plan_from`; it is a launch plan.
+    Raises PlanError: as `read_document` and `plan_from`; it is a launch plan.
     """
     document = read_document(path)
     if "images" in document:
@@ -475,11 +414,7 @@ def load_plan(path: Path, asked: str = "") -> Plan:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """What a plan's file holds: TOML, or JSON where it is named so.
-
-    Raises:
-        PlanError: no such file, or not TOML.
-    """
+    """What a plan's file holds: TOML, or JSON where it is named so. Raises PlanError: no such file, or not TOML."""
     if path.suffix != ".json":
         return read_toml(path, "plan")
     try:
@@ -495,8 +430,7 @@ def read_document(path: Path) -> dict[str, Any]:
 def plan_from(document: dict[str, Any], keys: Sequence[str], path: Path) -> Plan:
     """The plan in a document, which may have these keys.
 
-    Raises:
-        PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
+    Raises PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
     """
     refuse_unknown(document, keys, str(path))
     if isinstance(document.get("sizes"), dict):
@@ -511,26 +445,23 @@ def plan_from(document: dict[str, Any], keys: Sequence[str], path: Path) -> Plan
 
 
 def refuse_unknown(document: dict[str, Any], known: Sequence[str], where: str) -> None:
-    """Whether a table of a plan has other keys than these.
-
-    Raises:
-        PlanError: the first, with the nearest known one.
-    """
+    """Whether a table of a plan has other keys than these. Raises PlanError: the first, with the nearest known one."""
     for key in document:
         if key not in known:
-            hint = suggestion(key, known)
-            raise PlanError(f"plan {where}: unknown key {key!r}. {hint}")
+            raise PlanError(f"plan {where}: unknown key {key!r}. {suggestion(key, known)}")
 
 
 def load_launch_plan(path: Path, asked: str = "") -> Plan:
     """Read a TOML launch plan. `asked` is how the user named it.
 
-    Raises:
-        PlanError: as `read_document` and `plan_from`; no images; a name that is none, or a number out of range.
+    Raises PlanError: as `read_document` and `plan_from`; no images; a name that is none, or a number out of range.
     """
     document = read_document(path)
-    if "images" not in document:
-        _refuse_without_images(document, path, asked or str(path))
+    if "images" not in document and document and set(document) <= set(WORLD_KEYS):
+        use = f"Use: collbench run {asked or path}"
+        raise PlanError(f"plan {path}: is a plan for one world (a launch plan has images). {use}")
+    if "images" not in document and set(document) <= {*WORLD_KEYS, *LAUNCH_KEYS}:  # other keys are refused below
+        raise PlanError(f'plan {path}: lacks images; a launch plan names them, such as images = ["openmpi"].')
     if isinstance(sides := document.get("sides"), dict):
         for name, side in sides.items():
             if isinstance(side, dict):
@@ -540,19 +471,10 @@ def load_launch_plan(path: Path, asked: str = "") -> Plan:
         return check_launch_plan(plan)
 
 
-def _refuse_without_images(document: dict[str, Any], path: Path, asked: str) -> None:
-    """A plan for `collbench run`, or one that lacks them; a key that neither knows is refused elsewhere."""
-    if set(document) <= set(WORLD_KEYS) and document:
-        raise PlanError(f"plan {path}: is a plan for one world (a launch plan has images). Use: collbench run {asked}")
-    if set(document) <= {*WORLD_KEYS, *LAUNCH_KEYS}:
-        raise PlanError(f'plan {path}: lacks images; a launch plan names them, such as images = ["openmpi"].')
-
-
 def check_launch_plan(plan: Plan) -> Plan:
     """The plan itself, when its names and numbers make sense.
 
-    Raises:
-        PlanError: the first that does not, with what would.
+    Raises PlanError: the first that does not, with what would.
     """
     check_values(plan)
     if not plan.images:
@@ -562,16 +484,17 @@ def check_launch_plan(plan: Plan) -> Plan:
             _check_images(plan, plan.sides.get(name or "", Side()))
             _check_variables(plan.of_sides((name,)))
     _check_workers(plan)
-    numbers = [("launches", plan.launches, MOST_LAUNCHES)]
-    if isinstance(plan.cores_per_rank, int):
-        numbers.append(("cores_per_rank", plan.cores_per_rank, MOST_RANKS))
-    numbers += [("ranks", ranks, MOST_RANKS) for ranks in plan.ranks]
-    numbers += [("workers", workers, MOST_RANKS - 1) for workers in plan.workers]
-    numbers += [("servers", servers, MOST_RANKS - 1) for servers in plan.servers if servers]
-    numbers += [("hosts", hosts, MOST_RANKS) for hosts in plan.hosts]
-    for name, value, most in numbers:
-        if not 1 <= value <= most:
-            raise PlanError(f"{name} {value}: must be from 1 to {most}.")
+    for name, values, most in (
+        ("launches", (plan.launches,), MOST_LAUNCHES),
+        ("cores_per_rank", (plan.cores_per_rank,) if isinstance(plan.cores_per_rank, int) else (), MOST_RANKS),
+        ("ranks", plan.ranks, MOST_RANKS),
+        ("workers", plan.workers, MOST_RANKS - 1),
+        ("servers", tuple(filter(None, plan.servers)), MOST_RANKS - 1),
+        ("hosts", plan.hosts, MOST_RANKS),
+    ):
+        for value in values:
+            if not 1 <= value <= most:
+                raise PlanError(f"{name} {value}: must be from 1 to {most}.")
     if plan.until == "decided" and plan.launches < LEAST_DECIDING:
         raise PlanError(
             f'launches {plan.launches}: with until = "decided" it is the most, and fewer than {LEAST_DECIDING} decide '
@@ -629,8 +552,7 @@ def _check_images(plan: Plan, side: Side) -> None:
 def named_sides(names: Sequence[str | None]) -> Iterator[None]:
     """A context in which a refusal names the sides that it is of; `(None,)`: the plan has none.
 
-    Raises:
-        PlanError: instead of another one.
+    Raises PlanError: instead of another one.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A record: what one case gave in one launch. One line of `records.jsonl`."""
+"""A record: what one case gave in one launch. One line of `records.jsonl`. docs/record.md describes every field."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ _ROUNDING = 1e-9
 
 
 class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The distribution of the valid samples of one case in one launch, in seconds. No outliers are removed.
+    """The distribution of the valid samples of one case in one launch (s). No outliers are removed.
 
-    `ci95` is a confidence interval of the median over the samples of this launch, which are not independent: for
-    comparisons `analysis` computes one from several launches.
-    `lag1` is the autocorrelation of neighbouring samples; far from 0, `ci95` is too narrow.
+    `ci95` is of the median over the samples of this launch, which are not independent: comparisons compute one from
+    several launches. Where `lag1`, the autocorrelation of neighbouring samples, is far from 0, it is too narrow.
     """
 
     min: Time
@@ -77,16 +76,13 @@ def median_interval_ranks(n: int, confidence: float = 0.95) -> tuple[int, int]:
     tail = (1.0 - confidence) / 2.0
     cumulative, low = 0.0, -1
     for k in range((n + 1) // 2):
-        cumulative += math.exp(_log_choose(n, k) - n * math.log(2.0))
+        log_choose = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+        cumulative += math.exp(log_choose - n * math.log(2.0))
         if cumulative > tail:
             break
         low = k
     low = max(low, 0)
     return low, n - 1 - low
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def lag1_autocorrelation(values: NDArray[np.float64]) -> float | None:
@@ -104,25 +100,15 @@ def summarise(nanoseconds: NDArray[np.int64]) -> Seconds:
 
     seconds = nanoseconds.astype(np.float64) * 1e-9
     ordered = np.sort(seconds)
-    p50, p95, p99 = np.quantile(ordered, [0.5, 0.95, 0.99])
-    low, high = median_interval_ranks(len(ordered))
-    return Seconds(
-        min=float(ordered[0]),
-        p50=float(p50),
-        p95=float(p95),
-        p99=float(p99),
-        max=float(ordered[-1]),
-        mean=float(ordered.mean()),
-        ci95=(float(ordered[low]), float(ordered[high])),
-        lag1=lag1_autocorrelation(seconds),
-    )
+    p50, p95, p99 = map(float, np.quantile(ordered, [0.5, 0.95, 0.99]))
+    ranks = median_interval_ranks(len(ordered))
+    least, most, mean, low, high = map(float, (*ordered[[0, -1]], ordered.mean(), *ordered[list(ranks)]))
+    lag1 = lag1_autocorrelation(seconds)
+    return Seconds(min=least, p50=p50, p95=p95, p99=p99, max=most, mean=mean, ci95=(low, high), lag1=lag1)
 
 
 class MachineRanks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The ranks of one machine: how many, and of their medians (s) the smallest, the quartiles and the largest.
-
-    `name` is the hostname of the first of them, `gpus` how many GPUs they use.
-    """
+    """The ranks of one machine: of their medians (s) the smallest, the quartiles and the largest."""
 
     name: str
     ranks: RankCount
@@ -139,12 +125,7 @@ class SlowRank(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none).
-
-    `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one. `host` is the hostname of
-    each. `siblings` are the hardware threads of each rank's cores; empty where every core has one. Above 64 ranks these
-    are empty, and `machines` and the `slowest` ranks, the slowest first, stand for them.
-    """
+    """What each rank took and where it was. Above 64 ranks `machines` and the `slowest` ranks stand for them."""
 
     p50: tuple[Time, ...]
     binding: tuple[str, ...]
@@ -157,16 +138,13 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def on_gpus(self) -> bool:
-        """Whether a rank uses a GPU."""
         return any(self.gpu) or any(machine.gpus for machine in self.machines)
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Clocks in MHz, power in watts, temperature in degrees Celsius; None where the GPU does not report it.
 
-    `throttled` names what slows the GPU down: `power cap`, `thermal (software)`, `thermal (hardware)`, `hardware
-    slowdown`, `power brake`, `sync boost`; empty where nothing does. Idling and clocks set by a user do not count. A
-    MIG device has the values of the GPU it is part of.
+    Idling and clocks set by a user do not make it `throttled`. A MIG device has the values of its GPU.
     """
 
     uuid: str
@@ -191,9 +169,7 @@ Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches", "st
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What one operation did: the time of a record is the time for `amount` of `unit`.
 
-    Of a collective these are the bytes that move, and `count` the elements of a block, after rounding to whole blocks,
-    as nccl-tests prints them; `bus_factor` makes bus bandwidth of algorithm bandwidth. `shown` says how people know the
-    measure: as a time, or as a rate, which is amount over seconds.
+    Of a collective these are the bytes that move, and `count` the elements of a block, after rounding to whole blocks.
     """
 
     amount: Annotated[float, msgspec.Meta(ge=0, le=1e30)] | Count
@@ -206,9 +182,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
     """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked.
 
-    `figures` are what a program's check measured, by name: a residual, the share of a file that was in the cache.
-    `repeatable` are those that must come out equal wherever the same software runs the case, such as the loss of a
-    training after so many steps from a fixed seed.
+    `figures` are what a program's check measured; `repeatable` those that the same software must reproduce anywhere.
     """
 
     wrong: Count | None
@@ -234,11 +208,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ClockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far the clocks of `hosts` hosts differed from the first one's at most (s).
-
-    `bound` is guaranteed, whatever the messages took and clocks ran apart by 500 ppm; `seen` is the largest difference
-    between what was expected of a clock, or of two, and what was measured.
-    """
+    """How far the clocks of `hosts` hosts differed from the first one's at most (s): guaranteed, and `seen`."""
 
     bound: Time
     seen: Time
@@ -255,13 +225,8 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What confined these ranks, seen from inside. `ranks` are all of them, or of `count` ranks the first few.
 
-    `own` are the namespaces that the ranks of a machine do not all share; None: not recorded. Up to 64 ranks
-    `namespaces` are the numbers of all; above, of those in which all these ranks have the same number.
-    `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
-    kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
-    `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
-    innermost control group, whose default is 1024 in version 1 (cpu.shares) and 100 in version 2. `priority` are
-    niceness, scheduling policy and I/O class; None: not recorded.
+    Sizes in bytes, `cpu_quota` in cores; None: unlimited, not recorded, or the kernel does not tell. `capabilities` is
+    the bounding set without CAP_, `all` where nothing is missing.
     """
 
     ranks: tuple[Rank, ...]
@@ -283,9 +248,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Slice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One turn of a world in a duet: the `place`-th of its round, both from 0, begun `start` s after the case's first.
 
-    `n` samples, whose middle 80 % took `seconds` each in the mean; `halves` is the same of its first and second half.
-    Before it its ranks slept for `slept` s, in which all their threads together used `asleep` s of processors. `valid`:
-    every world slept while others measured, so that its round counts.
+    `seconds` is the mean of the middle 80 % of its `n` samples. `valid`: every world slept while others measured.
     """
 
     start: Amount
@@ -302,8 +265,7 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A launch in turns with others on its cores, `worlds` in all; this one was started as the `started`-th, from 0.
 
     `seconds` is the time of an operation that is compared: the median over rounds of the time relative to the round's
-    (the geometric mean of its worlds, or their `reference`), on the level of all rounds. `slices` are its own.
-    `checked` says what the worlds were seen not to share.
+    (the geometric mean of its worlds, or their `reference`), on the level of all rounds.
     """
 
     worlds: RankCount
@@ -314,9 +276,7 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reference: bool = False
 
 
-#: How a launch was performed, and why it had no other beside it: the plan says so; its engine, GPUs,
-#: programs, more ranks than cores, memory; it is the only one; two worlds shared something, or were on different
-#: processors; ranks could not reach the driver; a world was not asleep; the other died or did not measure the case.
+#: How a launch was performed, and why it had no other beside it.
 How = Literal["duet", "blocks"]
 Alone = Literal["plan", "engine", "gpus", "programs", "oversubscribed", "memory", "single", "shared",
                 "elsewhere", "unreachable", "awake", "partner"]  # fmt: skip
@@ -325,18 +285,9 @@ Alone = Literal["plan", "engine", "gpus", "programs", "oversubscribed", "memory"
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One case, one launch. Optional parts are None where the case was skipped or failed before they existed.
 
-    `driver`, `gate`, `cadence` and `in_place` say what was really in force; `case` says what was asked for.
-    `clock` says what a sample is: `common` is last rank out minus first rank in, `synced` the same on clocks of several
-    hosts, which differ by `clock_error`, `local` the largest local time.
-    `confinement` has an entry for each set of ranks that are confined alike. `contended` is None where the kernel does
-    not tell. `notes` are facts that a reader of the number must know.
-    A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
-    apart; they add up to it. `device` is the time by the GPU's own clock, from operations after the samples.
-    `how` is how its launch was performed, `alone` why without others beside it; None: not by a launcher, or before
-    there were duets.
-    `algorithm` and `protocol` are what the library chose, where it tells. `shared_gpu`: two ranks used one GPU, so the
-    numbers are for tests of function only. `cpu` is what the executions of a program took. `messages` are the bytes of
-    the all-reduces of a training step, in the order in which they start.
+    `driver`, `gate`, `cadence` and `in_place` say what was really in force; `case` says what was asked for. A sample is
+    the time of `burst` operations, divided by their number; `legs` are its parts, which add up to it. `device` is the
+    time by the GPU's own clock, from operations after the samples.
     """
 
     case: Case
@@ -395,8 +346,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def refuse_other_schema(document: dict[str, Any], what: str) -> None:
     """Check the version of a decoded record or manifest.
 
-    Raises:
-        RunReadError: it has none, or another one than `SCHEMA`.
+    Raises RunReadError: it has none, or another one than `SCHEMA`.
     """
     version = document.get("schema")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -443,21 +393,16 @@ _PARTS: dict[bytes, Record | None] = {}
 MOST_CASES, MOST_PARTS, LONGEST_PART = 1 << 18, 1 << 10, 1 << 14
 
 
-class _Contradiction(ValueError):
-    """A part of a record contradicts another."""
-
-
 def decode(line: bytes, what: str = "record", number: int = 0) -> Record:
     """The record of one line, as a reader takes it: see `_taken`.
 
-    Raises:
-        RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record that
-            contradicts itself; `what`, and the `number` of a line, name the place.
+    Raises RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record
+    that contradicts itself; `what`, and the `number` of a line, name the place.
     """
     record = _decode_usual(line)
     try:
         return _taken(record or _decode_any(line, f"{what} line {number}" if number else what))
-    except (msgspec.DecodeError, UnicodeDecodeError, _Contradiction) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise RunReadError(f"{what} line {number}: {error}" if number else f"{what}: {error}") from error
 
 
@@ -548,22 +493,21 @@ def _remember(cache: dict[Any, Any], key: object, value: object, most: int) -> N
 def _taken(record: Record) -> Record:
     """A measured case whose result was wrong has failed, whatever its status says; what failed has no times.
 
-    Raises:
-        _Contradiction: a part contradicts another.
+    Raises ValueError: a part contradicts another.
     """
     samples = record.samples
     if samples is not None and samples.invalid > samples.n:
-        raise _Contradiction(f"{samples.invalid} of {samples.n} samples were late.")
+        raise ValueError(f"{samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
         times = record.seconds is not None or record.device is not None or record.legs or record.duet is not None
         return _without_times(record) if times else record
     if record.work is None or samples is None or record.seconds is None:
         lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
-        raise _Contradiction(f"status ok without {', '.join(lacking)}.")
+        raise ValueError(f"status ok without {', '.join(lacking)}.")
     if record.device is not None or record.legs or not in_order(record.seconds):
         _refuse_disorder(record)
     if samples.invalid == samples.n:
-        raise _Contradiction("status ok without a valid sample.")
+        raise ValueError("status ok without a valid sample.")
     if record.check is not None and record.check.wrong:
         reason = f"wrong result: {record.check.wrong} elements are not what {record.case.workload} means"
         return _without_times(msgspec.structs.replace(record, status="failed", reason=reason))
@@ -576,7 +520,7 @@ def _refuse_disorder(record: Record) -> None:
         if seconds is not None and not in_order(seconds):
             values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
             ends = "{:g} to {:g}".format(*seconds.ci95)
-            raise _Contradiction(f"{name} are not in order: {values}, mean {seconds.mean:g}, ci95 {ends} s.")
+            raise ValueError(f"{name} are not in order: {values}, mean {seconds.mean:g}, ci95 {ends} s.")
 
 
 def _without_times(record: Record) -> Record:
@@ -612,6 +556,5 @@ def said(one: Loaded, ranks: str = "") -> str:
 
 
 def read(note: str) -> Loaded | None:
-    """The file of a note; None where it is another note."""
     match = _NOTE.fullmatch(note)
     return None if match is None else Loaded(match["name"], match["path"] or "", match["sha256"] or "")

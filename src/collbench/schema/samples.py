@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.files import locked
+from collbench.schema.files import locked, write_synced
 from collbench.schema.manifest import read_manifest
 from collbench.schema.record import Record
 from collbench.units import format_duration
@@ -49,7 +49,8 @@ ROUNDING, RELATIVE = 1e-9, 1e-6
 #: Bytes of a samples file besides its values: the longest header of NumPy's first format.
 LONGEST_HEADER = (1 << 16) + 10
 
-_ARRAY_PIECE = 1 << 20
+#: Read or compared at a time: values, or bytes.
+_PIECE = 1 << 20
 
 
 def largest_file(ranks: int, n: int) -> int:
@@ -63,7 +64,6 @@ def rows_of(ranks: int) -> tuple[tuple[int], ...]:
 
 
 def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int64]:
-    """The samples of a record, as `decode_values`."""
     return decode_values(file, what, record.case.where.ranks, 0 if record.samples is None else record.samples.n)
 
 
@@ -73,8 +73,7 @@ def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.
     Above 64 ranks they may be [1, n], the samples themselves. The header is compared with the record before memory is
     allocated.
 
-    Raises:
-        RunReadError: not the array that the record describes; `what` names the file in the message.
+    Raises RunReadError: not the array that the record describes; `what` names the file in the message.
     """
     import numpy as np
 
@@ -87,10 +86,12 @@ def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.
     if size > MOST_VALUES:
         raise RunReadError(f"{what}: {size} values; at most {MOST_VALUES} are read.")
     samples = np.empty(size, np.int64)
-    for begin in range(0, size, _ARRAY_PIECE):
-        length = min(_ARRAY_PIECE, size - begin)
-        content = _exactly(file, length * dtype.itemsize, what)
-        samples[begin : begin + length] = np.frombuffer(content, dtype)
+    for begin in range(0, size, _PIECE):
+        piece = samples[begin : begin + _PIECE]
+        content = b"".join(_read(file, len(piece) * dtype.itemsize))
+        if len(content) < len(piece) * dtype.itemsize:
+            raise RunReadError(f"{what}: ends before its last sample.")
+        piece[...] = np.frombuffer(content, dtype)
     if size and max(-int(samples.min()), int(samples.max())) > LONGEST:
         raise RunReadError(f"{what}: holds an impossible time, more than a century.")
     return samples.reshape(shape, order="F" if in_columns else "C")
@@ -109,14 +110,11 @@ def _header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype
         raise RunReadError(f"{what}: {error}") from error
 
 
-def _exactly(file: IO[bytes], size: int, what: str) -> bytes:
-    parts = []
+def _read(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The next bytes of a file, `size` in all, or fewer at its end: one call may read less."""
     while size and (part := file.read(size)):
-        parts.append(part)
+        yield part
         size -= len(part)
-    if size:
-        raise RunReadError(f"{what}: ends before its last sample.")
-    return b"".join(parts)
 
 
 def disagreement(record: Record, samples: NDArray[np.int64]) -> str:
@@ -145,12 +143,8 @@ NAME = re.compile(rf"{FOLDER}/([A-Za-z0-9_-]{{1,200}}\.npy)")
 #: Most bytes of an archive's central directory: enough for a million members with the names that collbench gives.
 LARGEST_DIRECTORY = 96 << 20
 
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ENCRYPTED = 1
-_CHECKSUM_PIECE = 1 << 16
 
-
-class SampleFiles:
+class SampleFiles(contextlib.AbstractContextManager["SampleFiles"]):
     """Reads the samples files of the run in `directory`. Use as a context manager.
 
     The archive is opened when the first member is read, and stays open.
@@ -167,8 +161,7 @@ class SampleFiles:
 
         Above 64 ranks they are [1, n].
 
-        Raises:
-            RunReadError: as `read_file`.
+        Raises RunReadError: as `read_file`.
         """
         if record.samples is None or record.samples.file is None:
             return None
@@ -177,15 +170,14 @@ class SampleFiles:
     def read_file(self, name: str, ranks: int, n: int) -> NDArray[np.int64]:
         """Samples [ranks, n] of the file that a record names, as `decode_values`.
 
-        Raises:
-            RunReadError: the file is missing, or not a regular file; its name leads out of the run; the archive is
-                damaged; the record describes other samples.
+        Raises RunReadError: the file is missing, or not a regular file; its name leads out of the run; the
+        archive is damaged; the record describes other samples.
         """
         with self.open(name, largest_file(ranks, n)) as file:
             what = f"{self._path}: {name}" if isinstance(file, zipfile.ZipExtFile) else str(self.directory / name)
             try:
                 samples = decode_values(file, what, ranks, n)
-                while file.read(_CHECKSUM_PIECE):  # a member's checksum is compared at its end
+                while file.read(1 << 16):  # a member's checksum is compared at its end
                     pass
             except RunReadError:
                 raise
@@ -196,8 +188,7 @@ class SampleFiles:
     def open(self, name: str, largest: int) -> IO[bytes]:
         """A samples file of at most `largest` bytes, to be read and closed by the caller.
 
-        Raises:
-            RunReadError: as `read_file`, for the name, the archive and the size.
+        Raises RunReadError: as `read_file`, for the name, the archive and the size.
         """
         match = NAME.fullmatch(name)
         if match is None:
@@ -216,10 +207,8 @@ class SampleFiles:
         return file
 
     def open_member(self, name: str, largest: int) -> IO[bytes]:
-        """As `open`, but only from the archive."""
         archive = self._opened_archive()
-        info = None if archive is None else archive.NameToInfo.get(name)
-        if archive is None or info is None:
+        if archive is None or (info := archive.NameToInfo.get(name)) is None:
             raise RunReadError(f"{self._path}: does not contain {name}.")
         if info.file_size > largest:
             raise RunReadError(f"{self._path}: {name}: {info.file_size} bytes; at most {largest} are read.")
@@ -231,8 +220,7 @@ class SampleFiles:
     def members(self) -> tuple[str, ...]:
         """The names of the samples files in the archive; none where there is no archive.
 
-        Raises:
-            RunReadError: the archive is damaged.
+        Raises RunReadError: the archive is damaged.
         """
         archive = self._opened_archive()
         return () if archive is None else tuple(archive.namelist())
@@ -259,17 +247,8 @@ class SampleFiles:
             self._file.close()
         self._archive = self._file = None
 
-    def __enter__(self) -> SampleFiles:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
-    """Samples of one record of the run, as `SampleFiles.read`. To read many, keep a `SampleFiles`."""
-    with SampleFiles(directory) as files:
-        return files.read(record)
 
 
 class _BoundedReads(io.FileIO):
@@ -280,11 +259,7 @@ class _BoundedReads(io.FileIO):
         self._path = path
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """At most `LARGEST_DIRECTORY` bytes.
-
-        Raises:
-            RunReadError: more are requested, and there.
-        """
+        """At most `LARGEST_DIRECTORY` bytes. Raises RunReadError: more are requested, and there."""
         remaining = max(os.fstat(self.fileno()).st_size - self.tell(), 0)
         length = remaining if size is None or size < 0 else min(size, remaining)
         if length > LARGEST_DIRECTORY:
@@ -295,20 +270,19 @@ class _BoundedReads(io.FileIO):
 def _checked(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipFile:
     """The archive, if it holds nothing but samples files, each once, and none encrypted.
 
-    Raises:
-        RunReadError: it holds something else.
+    Raises RunReadError: it holds something else.
     """
     names = set()
     for info in archive.infolist():
-        name = info.filename
+        name, method = info.filename, info.compress_type
         if NAME.fullmatch(name) is None:
             raise RunReadError(f"{path}: holds {name!a}, which is not a samples file.")
         if name in names:
             raise RunReadError(f"{path}: holds {name} more than once.")
-        if info.flag_bits & _ENCRYPTED:
+        if info.flag_bits & 1:
             raise RunReadError(f"{path}: {name} is encrypted.")
-        if info.compress_type not in _METHODS:
-            raise RunReadError(f"{path}: {name} is compressed by method {info.compress_type}; only deflate is read.")
+        if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise RunReadError(f"{path}: {name} is compressed by method {method}; only deflate is read.")
         names.add(name)
     return archive
 
@@ -323,17 +297,23 @@ def _open_regular(folder: Path, name: str) -> int:
         if path.resolve(strict=True) != folder.parent.resolve() / folder.name / name:
             raise OSError(errno.ELOOP, _LINK)
         return _regular(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), path)
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if folder.name == FOLDER else 0))
+    with _opened(folder, os.O_NOFOLLOW if folder.name == FOLDER else 0) as opened:
+        try:
+            return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened), folder / name)
+        except OSError as error:
+            raise OSError(errno.ELOOP, _LINK) if error.errno == errno.ELOOP else error from None
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, flags: int = 0) -> Iterator[int]:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | flags)
     try:
-        return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened), folder / name)
-    except OSError as error:
-        raise OSError(errno.ELOOP, _LINK) if error.errno == errno.ELOOP else error from None
+        yield number
     finally:
-        os.close(opened)
+        os.close(number)
 
 
 def _regular(number: int, path: Path) -> int:
-    """The open file, if it is a regular one."""
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise RunReadError(f"{path}: not a regular file.")
@@ -354,10 +334,7 @@ def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
     narrow = samples.astype(np.int32 if fits else np.int64)
     content = io.BytesIO()
     np.save(content, narrow, allow_pickle=False)
-    with path.open("wb") as file:
-        file.write(content.getbuffer())  # not by NumPy, which forgets why a write failed
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(path, content.getbuffer(), "wb")  # not by NumPy, which forgets why a write failed
 
 
 def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -374,8 +351,6 @@ LARGEST_FILE = largest_file(1 << 20, 1 << 62)
 
 #: The archive's name while it is incomplete. Nothing reads it.
 _PARTIAL = f"{ARCHIVE}.part"
-
-_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -397,7 +372,12 @@ def pack(directory: Path) -> Packed | None:
         RunWriteError: another program is writing the run, or the archive cannot be written. No sample is lost.
     """
     read_manifest(directory)
-    with _lock(directory):
+    path = directory / "records.jsonl"
+    try:
+        records = locked(path.open("r+b", buffering=0))  # no other program writes the run meanwhile
+    except OSError as error:
+        raise RunWriteError(f"{path}: {error.strerror}. Nothing was packed.") from error
+    with records:
         sizes = _sizes(directory / FOLDER)
         partial = directory / _PARTIAL
         try:
@@ -417,22 +397,10 @@ def pack(directory: Path) -> Packed | None:
                 partial.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Keep other programs from writing the run."""
-    try:
-        records = locked((directory / "records.jsonl").open("r+b", buffering=0))
-    except OSError as error:
-        raise RunWriteError(f"{directory / 'records.jsonl'}: {error.strerror}. Nothing was packed.") from error
-    with records:
-        yield
-
-
 def _sizes(folder: Path) -> dict[str, int]:
     """Bytes on disk of each file in the folder, by the name that records have for it.
 
-    Raises:
-        RunReadError: something else is in it, or it is not a folder.
+    Raises RunReadError: something else is in it, or it is not a folder.
     """
     sizes = {}
     try:
@@ -468,8 +436,7 @@ def _write(path: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
 def _verify(directory: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
     """Compare what readers find in the new archive with the files, byte by byte.
 
-    Raises:
-        RunReadError, RunWriteError: it differs, or cannot be read.
+    Raises RunReadError, RunWriteError: it differs, or cannot be read.
     """
     with SampleFiles(directory, _PARTIAL) as written:
         same = written.members() == names
@@ -482,15 +449,9 @@ def _verify(directory: Path, names: tuple[str, ...], samples: SampleFiles) -> No
 
 
 def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """The content in pieces of `_AT_ONCE` bytes; the last one may be shorter."""
+    """The content in pieces of `_PIECE` bytes; the last one may be shorter."""
     try:
-        piece = b""
-        while more := file.read(_AT_ONCE - len(piece)):
-            piece += more
-            if len(piece) == _AT_ONCE:
-                yield piece
-                piece = b""
-        if piece:
+        while piece := b"".join(_read(file, _PIECE)):
             yield piece
     except Exception as error:  # zipfile and zlib raise errors of many kinds
         raise RunReadError(f"{name}: {error}") from error
@@ -500,22 +461,14 @@ def _remove_packed(directory: Path, sizes: dict[str, int]) -> Packed | None:
     archive, folder = directory / ARCHIVE, directory / FOLDER
     if not archive.exists() or not folder.is_dir():
         return None
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with _opened(folder, os.O_NOFOLLOW) as number:
         for name in sizes:
-            os.unlink(Path(name).name, dir_fd=opened)
-    finally:
-        os.close(opened)
+            os.unlink(Path(name).name, dir_fd=number)
     folder.rmdir()
     _sync(directory)
-    if not sizes:
-        return None
-    return Packed(len(sizes), sum(sizes.values()), 512 * archive.stat().st_blocks)
+    return Packed(len(sizes), sum(sizes.values()), 512 * archive.stat().st_blocks) if sizes else None
 
 
 def _sync(directory: Path) -> None:
-    number = os.open(directory, os.O_RDONLY)
-    try:
+    with _opened(directory) as number:
         os.fsync(number)
-    finally:
-        os.close(number)

@@ -18,7 +18,6 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
@@ -43,7 +42,7 @@ from collbench.schema.files import (
 )
 from collbench.schema.manifest import LARGEST_MANIFEST, Host, Manifest, read_manifest
 from collbench.schema.record import Record
-from collbench.schema.samples import read_samples, rows_of, save_samples
+from collbench.schema.samples import rows_of, save_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,11 +50,7 @@ if TYPE_CHECKING:
 
 
 def refuse_used(directory: Path) -> None:
-    """Whether it is free.
-
-    Raises:
-        RequestError: there is a run in it, or something else.
-    """
+    """Whether it is free. Raises RequestError: there is a run in it, or something else."""
     if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
         raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
     if directory.is_dir() and any(directory.iterdir()):
@@ -81,7 +76,7 @@ def refuse_unusable(directory: Path) -> None:
 LONGEST_LINE = 64 << 20
 
 
-class RunWriter:
+class RunWriter(contextlib.AbstractContextManager["RunWriter"]):
     """Creates a run directory and appends to it. Use as a context manager.
 
     Raises:
@@ -108,8 +103,7 @@ class RunWriter:
     def resume(cls, directory: Path) -> RunWriter:
         """Go on with a run that is there: its records are in `before`. A last line that was cut off is taken away.
 
-        Raises:
-            RunReadError, RunWriteError: it cannot be read, or not be written.
+        Raises RunReadError, RunWriteError: it cannot be read, or not be written.
         """
         read_manifest(directory)
         writer, path = cls.__new__(cls), directory / "records.jsonl"
@@ -131,9 +125,8 @@ class RunWriter:
     def append(self, record: Record, samples: NDArray[np.int64] | None = None) -> Record:
         """Write the samples [ranks, n] in nanoseconds, then the record; synced when this returns the record as written.
 
-        Raises:
-            RunWriteError: the disk is full, the run is gone, or a reader would refuse the record. The run stays
-                readable up to the record before.
+        Raises RunWriteError: the disk is full, the run is gone, or a reader would refuse the record. The run
+        stays readable up to the record before.
         """
         self.verify()
         path: Path | None = None
@@ -159,22 +152,16 @@ class RunWriter:
         return record
 
     def verify(self) -> None:
-        """Look whether what was written is still there.
-
-        Raises:
-            RunWriteError: somebody removed, moved, replaced or cut it.
-        """
+        """Raises RunWriteError where somebody removed, moved, replaced or cut what was written."""
         if self.lost() is not None:
             raise RunWriteError(f"--out {self.directory}: {self.standing()}")
 
     def standing(self) -> str:
-        """What there is of the run, in words."""
         if (lost := self.lost()) is not None:
             return f"{lost} while the run was written. Its {self.count} records cannot be read there any more."
         return f"The {self.count} records written before are whole (collbench show {self.directory})."
 
     def lost(self) -> str | None:
-        """What happened to the run, where what was written is not there any more; None where it is."""
         try:
             (self.directory / "manifest.json").stat()
             now = (self.directory / "records.jsonl").stat()
@@ -185,7 +172,6 @@ class RunWriter:
         return None if now.st_size >= self._length else f"{self.directory / 'records.jsonl'} was cut"
 
     def _opened(self, records: BinaryIO) -> None:
-        """From now on this is the file, as it is."""
         opened = os.fstat(records.fileno())
         self._records, self._file, self._length = records, (opened.st_dev, opened.st_ino), opened.st_size
 
@@ -193,16 +179,12 @@ class RunWriter:
         with contextlib.suppress(OSError):
             self._records.truncate(length)
             self._records.seek(length)
-        if path is not None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if path is not None:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the files; the run is complete as it stands."""
         self._records.close()
-
-    def __enter__(self) -> RunWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -211,8 +193,7 @@ class RunWriter:
 def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     """The line of a record, with samples that are written beside it.
 
-    Raises:
-        RunReadError: whoever reads the run would stop at it.
+    Raises RunReadError: whoever reads the run would stop at it.
     """
     what = f"the record of {record.case.workload}, {record.case['size']} B,"
     try:
@@ -230,45 +211,12 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     return line
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run as read. `truncated` says that the last line was cut off and left out (a killed writer leaves that)."""
-
-    directory: Path
-    manifest: Manifest
-    records: tuple[Record, ...]
-    truncated: bool = False
-
-    def samples(self, record: Record) -> NDArray[np.int64] | None:
-        """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
-
-        Raises:
-            RunReadError: as `read_samples`.
-        """
-        return read_samples(self.directory, record)
-
-    def find(self, case: Case, launch: int = 0) -> Record | None:
-        """The record of a case in a launch, or None."""
-        return next((r for r in self.records if r.case == case and r.launch == launch), None)
-
-
-def read_run(directory: Path) -> Run:
-    """Read a run from disk.
-
-    Raises:
-        RunReadError: not a run, a newer schema, or a line that is not a record (the message has its number).
-    """
-    manifest, stream = read_manifest(directory), RecordStream(directory)
-    return Run(directory, manifest, tuple(stream), stream.truncated)
-
-
 class RecordStream:
     """The records of a run one after the other, so that a run of any length needs the memory of one record.
 
     After the last one, `truncated` says whether the last line was cut off and left out.
 
-    Raises:
-        RunReadError: while iterating, on a line that is not a record (the message has its number).
+    Raises RunReadError: while iterating, on a line that is not a record (the message has its number).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -303,8 +251,7 @@ def add_hosts(directory: Path, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
 
     A scheduler may give a run that is resumed other machines than before.
 
-    Raises:
-        RunReadError, RunWriteError: it cannot be read, or not be written; then it stays as it was.
+    Raises RunReadError, RunWriteError: it cannot be read, or not be written; then it stays as it was.
     """
     before = read_manifest(directory)
     names = {host.name for host in before.hosts}
@@ -317,8 +264,7 @@ def add_hosts(directory: Path, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
 def extend(directory: Path, launches: int) -> None:
     """From now on the run ends when it is decided, after at most so many launches; its `plan` stays as it was.
 
-    Raises:
-        RunReadError, RunWriteError: as `add_hosts`.
+    Raises RunReadError, RunWriteError: as `add_hosts`.
     """
     before = read_manifest(directory)
     if before.experiment is not None:
@@ -355,13 +301,7 @@ _CoreList = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 
 
 class YardstickReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the cores of a launch were like just before or after it.
-
-    `launch` and `sequence` are its block and its place in the experiment, of several worlds at once those of the first;
-    `cells` where each of them runs. `cores` in the kernel's list format; empty where they are not known. `monotonic` is
-    this machine's CLOCK_MONOTONIC, `wall` seconds since 1970. `values` by yardstick; `reason` says why the first of
-    those that are None is so.
-    """
+    """What the cores of a launch were like just before or after it, `values` by yardstick (docs/record.md)."""
 
     launch: LaunchNumber
     sequence: LaunchNumber
@@ -381,8 +321,7 @@ class YardstickReading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 def append_reading(directory: Path, reading: YardstickReading) -> None:
     """Add a line to the readings of a run; a last line that was cut off is taken away.
 
-    Raises:
-        RunWriteError: the file is no regular one, or cannot be written; then it is as before.
+    Raises RunWriteError: the file is no regular one, or cannot be written; then it is as before.
     """
     path = directory / READINGS
     try:
@@ -408,8 +347,7 @@ def append_reading(directory: Path, reading: YardstickReading) -> None:
 def read_readings(directory: Path) -> tuple[YardstickReading, ...]:
     """All readings of a run, in order, without a last line that was cut off; none where it has none.
 
-    Raises:
-        RunReadError: not a regular file, or a line that is not a reading (the message has its number).
+    Raises RunReadError: not a regular file, or a line that is not a reading (the message has its number).
     """
     path, readings = directory / READINGS, []
     for number, line, complete in lines_of(path, LONGEST_READING):
@@ -453,8 +391,7 @@ def margin_of(margins: Margins, case: Case) -> float:
 def has_all_sizes(margins: Margins) -> bool:
     """Whether they are in order, and there is one for every size."""
     sizes = [margin.largest for margin in margins]
-    known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) - 1 and sizes[-1] is None and known == sorted(set(known))
+    return sizes == [*sorted({size for size in sizes if size is not None}), None]
 
 
 class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -473,8 +410,7 @@ class GatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def write_gate_plan(folder: Path, plan: GatePlan) -> None:
     """Write the file into the folder of a run that has none, and note that launches are being made.
 
-    Raises:
-        RunWriteError: it cannot be written.
+    Raises RunWriteError: it cannot be written.
     """
     try:
         if not (folder / GATE_PLAN).exists():
@@ -485,7 +421,6 @@ def write_gate_plan(folder: Path, plan: GatePlan) -> None:
 
 
 def is_gate(folder: Path) -> bool:
-    """Whether the run in a folder is that of a gate."""
     return (folder / GATE_PLAN).exists()
 
 
@@ -495,33 +430,28 @@ def is_unfinished(folder: Path) -> bool:
 
 
 def mark_finished(folder: Path) -> None:
-    """Note that nothing is left to measure."""
     (folder / GATE_UNFINISHED).unlink(missing_ok=True)
 
 
 def read_gate_plan(folder: Path) -> GatePlan:
     """The planned cells of the gate in a folder.
 
-    Raises:
-        RunReadError: the folder is not one that `collbench gate` wrote, or the file is damaged.
+    Raises RunReadError: the folder is not one that `collbench gate` wrote, or the file is damaged.
     """
     path = folder / GATE_PLAN
     try:
         plan = decode_as(read_whole(path, LARGEST_MANIFEST), GatePlan)
+        if plan.gate != GATE_VERSION:
+            raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {GATE_VERSION}.")
+        if not plan.cells:
+            raise msgspec.DecodeError("it has no cells")
+        if not has_all_sizes(plan.margins):
+            raise msgspec.DecodeError("margins are not in the order of sizes, or not of all of them")
     except OSError as error:
         raise RunReadError(f"{folder}: not written by collbench gate ({error.strerror}: {GATE_PLAN}).") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from error
-    if plan.gate != GATE_VERSION:
-        raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {GATE_VERSION}.")
-    if not plan.cells:
-        raise _damaged(path, "it has no cells")
-    if not has_all_sizes(plan.margins):
-        raise _damaged(path, "margins are not in the order of sizes, or not of all of them")
+        damage = f"damaged, or not written by collbench gate: {error}"
+        raise RunReadError(f"{path}: {damage}. Measure again: --out DIR.") from error
     for case in plan.cells:
         refuse_odd(case, str(path))
     return plan
-
-
-def _damaged(path: Path, why: str) -> RunReadError:
-    return RunReadError(f"{path}: damaged, or not written by collbench gate: {why}. Measure again: --out DIR.")

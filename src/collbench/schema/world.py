@@ -37,16 +37,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def read_places(file: Path) -> tuple[Place, ...]:
     """The planned place of each rank, by rank. The file is JSON, one `Place` for each rank.
 
-    Raises:
-        RequestError: it cannot be read, or does not hold what a launcher writes.
+    Raises RequestError: it cannot be read, or does not hold what a launcher writes.
     """
     try:
         refuse_irregular(file)
         return msgspec.json.decode(file.read_bytes(), type=tuple[Place, ...])
-    except OSError as error:
-        raise RequestError(f"placement {file}: {error.strerror}. collbench launch writes such files.") from error
-    except msgspec.DecodeError as error:
-        raise RequestError(f"placement {file}: {error}. collbench launch writes such files.") from error
+    except (OSError, msgspec.DecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RequestError(f"placement {file}: {why}. collbench launch writes such files.") from error
 
 
 #: Set where a resource manager chooses machines and cores, and no file says which: JSON, one `Shape`, or a list of them
@@ -85,11 +83,9 @@ def text_of(shapes: tuple[Shape, ...]) -> str:
 def shapes(environ: Mapping[str, str] = os.environ) -> tuple[Shape, ...]:
     """The planned shape, in the order of ranks one for all hosts that are alike; empty where no launcher planned one.
 
-    Raises:
-        WorldMismatch: the variable does not hold what a launcher writes.
+    Raises WorldMismatch: the variable does not hold what a launcher writes.
     """
-    text = environ.get(SHAPE)
-    if not text:
+    if not (text := environ.get(SHAPE)):
         return ()
     try:
         decoded = msgspec.json.decode(text, type=Shape | tuple[Shape, ...])

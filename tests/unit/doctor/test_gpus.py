@@ -15,8 +15,8 @@ import pytest
 from tests.unit.doctor.machines import Outcomes, answering, hanging, having, idle, only, printed
 from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
+from collbench.bindings.gpu.device import package_folders
 from collbench.bindings.gpu.nccl import SONAME
-from collbench.bindings.gpu.shared_library import package_folders
 from collbench.doctor import Check, Finding, Machine, ProgramOutput, execute, gpus
 from collbench.doctor.gpus import NcclInstallation, judge_nccl
 from collbench.machine import nvml

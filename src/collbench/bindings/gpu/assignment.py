@@ -45,8 +45,7 @@ class Assignment:
 def assign(views: tuple[VisibleGpus, ...], roles: Roles, share: bool) -> Assignment:
     """A GPU for every rank that needs one. A parameter server needs none where it is nothing else.
 
-    Raises:
-        RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
+    Raises RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
     """
     every_rank = frozenset(range(len(views)))
     workers = every_rank - roles.servers if len(roles.servers) == 1 else every_rank
@@ -96,11 +95,8 @@ def _gpu_of(rank: int, views: tuple[VisibleGpus, ...], needing: frozenset[int]) 
     if not view.visible:
         why = view.why or "no CUDA device is visible"
         raise RequestError(f"rank {rank} on {view.host} has no GPU to use: {why}. See: collbench doctor.")
-    alike = [
-        other
-        for other in range(rank)
-        if other in needing and (views[other].kernel_id, views[other].visible) == (view.kernel_id, view.visible)
-    ]
+    before = [views[other] for other in range(rank) if other in needing]
+    alike = [other for other in before if (other.kernel_id, other.visible) == (view.kernel_id, view.visible)]
     return view.visible[len(alike) % len(view.visible)]
 
 
@@ -115,34 +111,30 @@ class GpuRuntime:
     """The package through which this process uses GPUs: CuPy, and the NCCL that it was made for."""
 
     def missing(self) -> str | None:
-        """Why it finds no GPU; None when it does."""
         return cupy_device.missing()
 
     def visible(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs that this process may use, in CUDA's order."""
         return cupy_device.visible()
 
     def open(self, uuid: str) -> Device:
-        """The GPU of that UUID, made current."""
         return cupy_device.CupyDevice(uuid)
 
     def nccl(self) -> Nccl:
-        """The NCCL of this process."""
         return cupy_nccl()
 
 
 @dataclass(frozen=True)
 class AssignedGpu:
-    """The GPU of this rank (its UUID; None: it needs none), and those of all ranks."""
+    """The GPU of this rank (its UUID; None: it needs none), and whether two ranks share one. `refused`: see above."""
 
     gpu: str | None
-    assignment: Assignment
+    refused: str | None
     shared: bool
 
     def refuse(self, row: Collective) -> None:
         """Raises `Unsupported`, on all ranks, where a row needs a GPU on every rank and some have none."""
-        if not row.has_server and self.assignment.refused is not None:
-            raise Unsupported(self.assignment.refused)
+        if not row.has_server and self.refused is not None:
+            raise Unsupported(self.refused)
 
 
 def assign_gpus(
@@ -150,8 +142,7 @@ def assign_gpus(
 ) -> AssignedGpu:
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
-    Raises:
-        BackendUnavailable: as `assign`, on all ranks.
+    Raises BackendUnavailable: as `assign`, on all ranks.
     """
     plan = options.places or ()
     planned = plan[world.rank].gpu if world.rank < len(plan) else None
@@ -162,14 +153,13 @@ def assign_gpus(
     except RequestError as error:
         raise BackendUnavailable(f"backend {backend}: {error}") from error
     used = [(view.kernel_id, uuid) for view, uuid in zip(views, assignment.gpus, strict=True) if uuid is not None]
-    return AssignedGpu(assignment.gpus[world.rank], assignment, len(set(used)) < len(used))
+    return AssignedGpu(assignment.gpus[world.rank], assignment.refused, len(set(used)) < len(used))
 
 
 def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
     """The result of an action on this rank; a failure on one rank is raised on all of them. Collective.
 
-    Raises:
-        BackendUnavailable: it failed on a rank; the message says on which, and why.
+    Raises BackendUnavailable: it failed on a rank; the message says on which, and why.
     """
     results: list[Result] = []
     reason = None
@@ -198,13 +188,11 @@ class DeviceMpiSession(MpiSession):
     """One rank of an MPI world, with a GPU or as parameter server without one."""
 
     def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: WorldSettings) -> None:
-        super().__init__(backend, mpi, level)
+        super().__init__(backend, mpi, level, options)
         self.runtime = runtime = backend.runtime
         self.assigned = assign_gpus(backend.name, self.world, options, runtime.missing(), runtime.visible)
-        gpu = self.assigned.gpu
-        self.device: Device | None = on_all(
-            self.world, backend.name, lambda: None if gpu is None else runtime.open(gpu)
-        )
+        gpu, world = self.assigned.gpu, self.world
+        self.device: Device | None = on_all(world, backend.name, lambda: None if gpu is None else runtime.open(gpu))
         self.gpu = None if self.device is None else self.device.facts
 
 

@@ -14,8 +14,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, Memory, no_room
-from collbench.bindings.gpu.shared_library import SharedLibrary, how_to_install, load, to_word
+from collbench.bindings.gpu.device import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    Device,
+    Memory,
+    SharedLibrary,
+    how_to_install,
+    load,
+    no_room,
+)
+from collbench.bindings.spec import to_word
 from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, Unsupported, to_install
 from collbench.machine import nvml
@@ -78,7 +87,6 @@ def _uuid(runtime: Any, number: int) -> str:
 
 
 def _at(bus: str) -> nvml.GpuFacts | None:
-    """What NVML knows of the GPU at a bus address."""
     return next((gpu for gpu in nvml.gpus()[0] if _short(gpu.bus_id) == _short(bus)), None)
 
 
@@ -98,19 +106,10 @@ class CupyDevice:
         self._runtime.setDevice(self._number)
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._library = load("cudart", f"libcudart.so.{self._runtime.runtimeGetVersion() // 1000}", only=False)
-        self.facts = self._find_facts(uuid)
-
-    def _find_facts(self, uuid: str) -> Gpu:
-        bus = self._runtime.deviceGetPCIBusId(self._number)
-        nvml_facts, properties = _at(bus), self._runtime.getDeviceProperties(self._number)
-        return Gpu(
-            uuid=uuid,
-            name=properties["name"].decode(),
-            memory=int(properties["totalGlobalMem"]),
-            bus=bus,
-            node=None if nvml_facts is None else nvml_facts.node,
-            driver=nvml.driver()[0],
-        )
+        bus, properties = self._runtime.deviceGetPCIBusId(self._number), self._runtime.getDeviceProperties(self._number)
+        name, memory = properties["name"].decode(), int(properties["totalGlobalMem"])
+        node, driver = getattr(_at(bus), "node", None), nvml.driver()[0]
+        self.facts = Gpu(uuid=uuid, name=name, memory=memory, bus=bus, node=node, driver=driver)
 
     @property
     def stream(self) -> int:
@@ -130,7 +129,6 @@ class CupyDevice:
         return int(free), int(total)
 
     def pinned(self, size: int) -> Array:
-        """By cudaHostAlloc; freed with the array."""
         cuda = self._cupy.cuda
         try:
             memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(size, 1)), 0)
@@ -141,7 +139,7 @@ class CupyDevice:
         return np.frombuffer(memory, np.uint8, size)
 
     def native(self, call: C) -> Native | None:
-        return self._library.native(call, partial(_explain, self._library))
+        return self._library.native(call, lambda code: self._library.text("cudaGetErrorString", code))
 
     def copy(self, target: int, source: int, size: int, kind: int) -> None:
         self._runtime.memcpyAsync(target, source, size, kind, self.stream)
@@ -166,19 +164,13 @@ class CupyDevice:
         return cupy.ndarray((count,), cupy_dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     def stopwatch(self) -> Stopwatch:
-        """Two CuPy events."""
         cuda = self._cupy.cuda
         start, stop = cuda.Event(), cuda.Event()
         cell = np.zeros(1, np.float32)
         native_read = self.native(C("cudaEventElapsedTime", cell, start.ptr, stop.ptr))
         assert native_read is not None
-        return Stopwatch(
-            self._record(start),
-            self._record(stop),
-            partial(cuda.get_elapsed_time, start, stop),
-            native_read,
-            cell,
-        )
+        read = partial(cuda.get_elapsed_time, start, stop)
+        return Stopwatch(self._record(start), self._record(stop), read, native_read, cell)
 
     def _record(self, event: Any) -> Stage:
         native = self.native(C("cudaEventRecord", event.ptr, self.stream))
@@ -226,12 +218,6 @@ class _Graph:
         self._runtime.graphDestroy(self._graph)
 
 
-def _explain(library: SharedLibrary, code: int) -> str:
-    function = library.handle.cudaGetErrorString
-    function.restype = ctypes.c_char_p
-    return bytes(function(code) or b"").decode(errors="replace")
-
-
 #: An argument of a kernel: device memory, or an integer of at most 64 bits.
 Argument = Memory | int
 
@@ -261,24 +247,15 @@ class Kernels(Protocol):
 
 
 class Compute(Protocol):
-    """What computes on a device."""
+    """What computes on a device; raises BackendUnavailable without a compiler, or without cuBLAS.
 
-    def compile(self, source: str, macros: Mapping[str, int]) -> Kernels:
-        """CUDA C++ whose kernels are extern "C".
+    `compile` takes CUDA C++ whose kernels are extern "C"; `described` is `version` and `path` of the package. `sgemm`:
+    C = A B in float32 without TF32; A [m, k], B [k, n] and C [m, n] in C order. Issued in the device's stream.
+    """
 
-        Raises:
-            BackendUnavailable: there is no compiler.
-        """
-
-    def described(self) -> dict[str, str]:
-        """`version` and `path` of the package."""
-
-    def sgemm(self, m: int, n: int, k: int, a: Memory, b: Memory, c: Memory) -> Stage:
-        """C = A B in float32 without TF32; A [m, k], B [k, n] and C [m, n] in C order. Issued in the device's stream.
-
-        Raises:
-            BackendUnavailable: there is no cuBLAS.
-        """
+    def compile(self, source: str, macros: Mapping[str, int]) -> Kernels: ...
+    def described(self) -> dict[str, str]: ...
+    def sgemm(self, m: int, n: int, k: int, a: Memory, b: Memory, c: Memory) -> Stage: ...
 
 
 class KernelLaunch:
@@ -361,7 +338,6 @@ def driver_library() -> SharedLibrary:
 
 
 def explained(library: SharedLibrary, code: int) -> str:
-    """The driver's words for a code."""
     text = ctypes.c_char_p()
     library.handle.cuGetErrorString(code, ctypes.byref(text))
     return (text.value or b"").decode(errors="replace")

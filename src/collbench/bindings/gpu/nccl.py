@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import cache, partial
 from typing import Any, Protocol
 
-from collbench.bindings.gpu.shared_library import SharedLibrary, load
+from collbench.bindings.gpu.device import SharedLibrary, load
 from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
 from collbench.errors import LibraryError
@@ -45,7 +45,9 @@ OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 class Communicator(Protocol):
     """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order.
 
-    From `abort` or `destroy` on, which set `freed` first, nothing may be asked of it.
+    `async_error` is one after a call had returned. `abort` stops what is under way, without the other ranks; `destroy`
+    is collective, when nothing is under way and no graph uses the communicator. Both set `freed` first, and free it:
+    from then on nothing may be asked of it.
     """
 
     address: int
@@ -58,44 +60,28 @@ class Communicator(Protocol):
     send: Callable[..., object]
     recv: Callable[..., object]
 
-    def async_error(self) -> str | None:
-        """An error after a call had returned."""
-
-    def abort(self) -> None:
-        """Stop what is under way, without the other ranks, and free the communicator."""
-
-    def destroy(self) -> None:
-        """Free it, when nothing is under way and no graph uses it. Collective."""
+    def async_error(self) -> str | None: ...
+    def abort(self) -> None: ...
+    def destroy(self) -> None: ...
 
 
 class Nccl(Protocol):
-    """The library. `path` and `version` say which one."""
+    """The library. `path` and `version` (major, minor, patch) say which one.
+
+    One rank makes a `unique_id`, which all ranks of a communicator need; `communicator` is collective over them.
+    `native` is a call as words; `call` makes one at once and returns its code, None where this version lacks it.
+    """
 
     @property
-    def path(self) -> str:
-        """Of the library's file."""
-
+    def path(self) -> str: ...
     @property
-    def version(self) -> tuple[int, int, int]:
-        """Major, minor, patch."""
-
-    def group_start(self) -> object:
-        """ncclGroupStart."""
-
-    def group_end(self) -> object:
-        """ncclGroupEnd."""
-
-    def unique_id(self) -> Any:
-        """Made by one rank; all ranks of a communicator need it."""
-
-    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
-        """Collective over the ranks of the communicator."""
-
-    def native(self, call: C) -> Native | None:
-        """A call of the library as words."""
-
-    def call(self, function: str, *arguments: Any) -> int | None:
-        """Call a function at once and return its code; None where this version does not have it."""
+    def version(self) -> tuple[int, int, int]: ...
+    def group_start(self) -> object: ...
+    def group_end(self) -> object: ...
+    def unique_id(self) -> Any: ...
+    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator: ...
+    def native(self, call: C) -> Native | None: ...
+    def call(self, function: str, *arguments: Any) -> int | None: ...
 
 
 class CupyCommunicator:
@@ -109,7 +95,6 @@ class CupyCommunicator:
         self.send, self.recv = comm.send, comm.recv
 
     def async_error(self) -> str | None:
-        """ncclCommGetAsyncError."""
         try:
             self._comm.check_async_error()
         except RuntimeError as error:
@@ -117,13 +102,11 @@ class CupyCommunicator:
         return None
 
     def abort(self) -> None:
-        """ncclCommAbort."""
         self.freed = True
         with contextlib.suppress(RuntimeError):
             self._comm.abort()
 
     def destroy(self) -> None:
-        """ncclCommDestroy."""
         self.freed = True
         self._comm.destroy()
 
@@ -154,21 +137,13 @@ class CupyNccl:
 
 
 def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
-    """By ncclGetVersion; needs no GPU."""
     number = ctypes.c_int()
     handle.ncclGetVersion(ctypes.byref(number))
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
 
 
 def explain(library: SharedLibrary, code: int) -> str:
-    """ncclGetErrorString, with ncclGetLastError where it says more."""
-    text, last = library.handle.ncclGetErrorString, getattr(library.handle, "ncclGetLastError", None)
-    text.restype = ctypes.c_char_p
-    message = bytes(text(code) or b"").decode(errors="replace")
-    if last is None:
-        return message
-    last.restype = ctypes.c_char_p
-    details = bytes(last(None) or b"").decode(errors="replace").strip()
+    message, details = library.text("ncclGetErrorString", code), library.text("ncclGetLastError", None).strip()
     return f"{message}: {details}" if details else message
 
 
@@ -190,15 +165,12 @@ def says_lost(error: BaseException) -> bool:
 def cupy_nccl() -> Nccl:
     """The NCCL of this process: loaded before CuPy loads it, so that both use the same one.
 
-    Raises:
-        BackendUnavailable: there is none, or there are two.
+    Raises BackendUnavailable: there is none, or there are two.
     """
     return _through_cupy(load("nccl", SONAME))
 
 
-@cache
-def _through_cupy(library: SharedLibrary) -> Nccl:
-    return CupyNccl(library)
+_through_cupy = cache(CupyNccl)
 
 
 def reserve_settings() -> None:
@@ -227,7 +199,6 @@ def settings(variables: dict[str, str]) -> Iterator[None]:
 
 #: What is logged outside of `observe`, and in it.
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
-_SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 #: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -251,8 +222,8 @@ class NcclLog:
     def begin(self) -> None:
         """Log connections from now on. Before the library reads its environment."""
         if self._ours:
-            values = ("INFO", _CONNECTIONS, f"/proc/self/fd/{self._file}")
-            set_own(dict(zip(_SETTINGS, values, strict=True)))
+            file = f"/proc/self/fd/{self._file}"
+            set_own({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": _CONNECTIONS, "NCCL_DEBUG_FILE": file})
 
     def _read(self) -> str:
         """What was written since `_clear`; the library does not buffer it."""
@@ -289,10 +260,10 @@ class NcclLog:
 
         `reread` makes the library read its settings again; False where this version cannot.
         """
-        text = ""
         if not self._ours:
             once()
             return Observation()
+        text = ""
         self._clear()
         os.environ["NCCL_DEBUG_SUBSYS"] = _CHOICES
         try:
@@ -306,7 +277,6 @@ class NcclLog:
 
 
 def transports(text: str) -> list[str]:
-    """What follows `via` in the lines about connections."""
     return [transport.rstrip(",") for transport in _VIA.findall(text)]
 
 
@@ -358,7 +328,6 @@ class Communicators:
                 comm.abort()
 
     def close(self) -> None:
-        """Destroy all of them. Collective."""
         for key in list(self._made):
             self._destroy(key)
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.gpu.cupy_device import Grid, Kernels
-from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device
-from collbench.bindings.gpu.shared_library import how_to_install
-from collbench.bindings.operations import page_aligned
+from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, how_to_install
+from collbench.bindings.spec import page_aligned
 from collbench.collectives.row import Array, C
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
