@@ -35,8 +35,7 @@ from collbench.units import parse_size
 if TYPE_CHECKING:
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
     from collbench.report.models import Answers
-    from collbench.report.page.drawing import Figure
-    from collbench.report.page.render import Chapter
+    from collbench.report.page.render import Chapter, Figure
 
 #: Styles for programs and for papers have every table, those for people begin with the answer.
 COMPLETE = ("csv", "latex")
@@ -316,7 +315,7 @@ def report_command(options: _ReportOptions) -> None:
     from collbench import workloads
     from collbench.analysis.options import parse_fixed
     from collbench.report.page.contents import chapter, paper_chapter
-    from collbench.report.page.drawing import as_file
+    from collbench.report.page.render import as_file, html
     from collbench.report.paper import beside, paper
 
     output, figure, margin = options.output, options.figure, options.margin
@@ -339,8 +338,6 @@ def report_command(options: _ReportOptions) -> None:
         if figure is not None:
             write_bytes(output, as_file(_figure(chapters, figure), kind[1:]))
         elif pages:
-            from collbench.report.page.render import html
-
             write(output, harmless(html(chapters)))
         else:
             write(output, harmless(_TABLES[kind](_tables(chapters))))

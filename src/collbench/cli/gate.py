@@ -50,7 +50,7 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
-from collbench.report import sensitivity
+from collbench.report.cells import SelfTest, selftest_document, selftest_tables
 from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason
 from collbench.schema.manifest import Until, read_manifest
@@ -356,8 +356,8 @@ def selftest_command(options: _SelftestOptions) -> None:
     least = tuple(one for cells in questions.values() for one in smallest(cells, margin))
     price = cost([cell for cells in questions.values() for cell in cells], margin)
     comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
-    result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
-    print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)
+    result = SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
+    print_tables(selftest_tables(result), selftest_document(result), options.style)
 
 
 def _failed(records: Sequence[Record]) -> str:

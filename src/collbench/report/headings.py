@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from collbench.analysis.options import Option
 from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
@@ -176,7 +177,17 @@ def size_text(case: Case) -> str:
     return value_text(case, "size")
 
 
-# Cells and pairs.
+# Options, cells and pairs.
+
+
+def in_place_order(options: Iterable[Option]) -> list[Option]:
+    """By library, then from the least isolated place to the most."""
+    return sorted(options, key=lambda option: (option["library"], option.isolation_order, option))
+
+
+def cells_of_pairs(pairs: Iterable[Pair]) -> list[Cell]:
+    """The cells of both sides, each once."""
+    return list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
 
 
 def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:

@@ -18,8 +18,8 @@ from collbench.analysis.history import CellSeries, Change, Event, History, Lack,
 from collbench.report.caveats import flaw_text
 from collbench.report.headings import apart, heading, place_name, size_text
 from collbench.report.numbers import between, change, percents, span
-from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
-from collbench.report.page.render import Section
+from collbench.report.page import render
+from collbench.report.page.render import BETTER, INK, OPEN, SERIES, WORSE, Section
 from collbench.report.tables import Table, without_empty
 from collbench.units import counted, format_duration, format_size
 
@@ -324,7 +324,7 @@ def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) 
         axes.axvline(run - 0.5, color=OPEN, linewidth=0.9, linestyle=":")
     axes.vlines(numbers, ends[:, 0], ends[:, 1], color=OPEN, linewidth=1.0)
     (dots,) = axes.plot(numbers, times, "o", markersize=3, color=SERIES[0])
-    mark(dots, 0)
+    render.mark(dots, 0)
     for level in one.levels:
         span = numbers[level.start] - 0.5, numbers[level.stop - 1] + 0.5
         axes.plot(span, [one.series.time(level).value] * 2, color=INK, linewidth=1.4)
@@ -351,7 +351,7 @@ def _scale(axes: Axes, one: Trend, times: np.ndarray[tuple[int, ...], np.dtype[n
     axes.plot(above, [high] * len(above), "^", color=SERIES[0], markersize=5, clip_on=False)
     axes.plot(below, [low] * len(below), "v", color=SERIES[0], markersize=5, clip_on=False)
     axes.set_ylim(low, high)
-    one_unit(axes)
+    render.one_unit(axes)
 
 
 #: Plots of cells that changed, and of others: more make a page too large for browsers.
@@ -369,8 +369,6 @@ def page(history: History, names: SeriesNames) -> str:
     Raises:
         RequestError: Jinja or Matplotlib is not installed.
     """
-    from collbench.report.page.render import Chapter, html
-
     trends = {cell.series: cell for cell in history.cells}
     latest = sorted(history.events[0].changes, key=lambda one: -abs(one.ratio.value - 1)) if history.events else []
     order = (*latest, *(change for event in history.events[1:] for change in event.changes))
@@ -384,10 +382,10 @@ def page(history: History, names: SeriesNames) -> str:
                    folded_tables=(changes,))] if changed else []),
         replace(rest, figures=(), folded=rest.figures, folded_tables=(cells,), fold="Their plots"),
     )  # fmt: skip
-    run = Chapter(common(history, names), f"History: {history.name}", (sentence(history, names),),
+    run = render.Chapter(common(history, names), f"History: {history.name}", (sentence(history, names),),
                   tuple(caveats(history, names)), sections, (environment,) * bool(environment.rows),
                   evidence.figures[:1])  # fmt: skip
-    return html([run], FOOTER)
+    return render.html([run], FOOTER)
 
 
 def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: SeriesNames) -> Section:
@@ -399,7 +397,7 @@ def _plots(title: str, cells: Sequence[Trend], most: int, history: History, name
                    if (renewal.side, renewal.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
         levels = [f"{format_duration(one.series.time(level).value)} from {runs[one.series.points[level.start].run].day}"
                   for level in one.levels]  # fmt: skip
-        figures.append(draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
+        figures.append(render.draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
                             partial(_paint, one=one, runs=runs, renewed=renewed),
                             TOP if one.changes and not number else SIZE, f"Levels: {'; '.join(levels)}."))  # fmt: skip
     return Section(title, tuple(lines), figures=tuple(figures))
