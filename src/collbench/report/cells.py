@@ -49,7 +49,7 @@ def launch_table(cells: Sequence[Cell]) -> Table:
         return headings.row_order(case, names), measures.index(case["measure"]), headings.place_order(case)
 
     ordered = sorted((cell for cell in cells if cell.medians or cell.failed), key=order)
-    columns = _parameters([cell.case for cell in ordered], names)
+    columns = headings.parameter_columns([cell.case for cell in ordered], names)
     images = [headings.software(cell.case.where) for cell in ordered]
     columns |= {"image": images} if len(set(images)) > 1 else {}
     columns["place"] = [cell.case.where.text for cell in ordered]
@@ -62,10 +62,6 @@ def launch_table(cells: Sequence[Cell]) -> Table:
     title += "".join(f", {image}" for image in dict.fromkeys(images) if image and "image" not in columns)
     title += f", {counted(numbers.pop(), 'launch', 'launches')}" if len(numbers) == 1 else ""
     return Table.of(title, columns, (*_transports(ordered), *caveats.cautions(cells)))
-
-
-def _parameters(cases: Sequence[Case], names: Sequence[str]) -> dict[str, list[str]]:
-    return {headings.column_heading(name): [headings.value_text(case, name) for case in cases] for name in names}
 
 
 def _transports(cells: Sequence[Cell]) -> list[str]:
@@ -128,7 +124,7 @@ def _table(rows: Sequence[Comparison]) -> Table:
              "sides": [headings.side_names(row.pair, len(engines) > 1) for row in rows]}  # fmt: skip
     shared = {name: values[0] for name, values in sides.items() if program and len(set(values)) == 1}
     apart = {name: values for name, values in sides.items() if name not in shared}
-    parameters = _parameters(cases, names)
+    parameters = headings.parameter_columns(cases, names)
     columns = parameters | apart if program else apart | parameters
     columns["launches"] = list(map(_launches, rows))
     columns |= _both_sides(rows, program, "sides" in shared) | in_columns_of(rows, _JUDGED)
@@ -153,7 +149,7 @@ def _narrow(rows: Sequence[Comparison]) -> Table:
     judged = in_columns_of(rows, _JUDGED) | {"verdict": [row.verdict for row in rows]}
     del judged[CPU_COLUMN]
     apart = {} if alike else {head: sides}
-    columns = {**apart, **_parameters(cases, names), **(rates or units.times(base, measured)), **judged}
+    columns = {**apart, **headings.parameter_columns(cases, names), **(rates or units.times(base, measured)), **judged}
     return Table.of(", ".join(filter(None, shared)), columns, _notes(rows, cells, False))
 
 

@@ -20,8 +20,8 @@ from collbench.errors import in_one_line
 from collbench.report.caveats import LATE, flaw_text
 from collbench.report.cells import entry
 from collbench.report.headings import apart, heading, size_text
-from collbench.report.numbers import between, change, difference_text
-from collbench.report.tables import INTERVAL, Table, in_columns_of
+from collbench.report.numbers import change, difference_text
+from collbench.report.tables import INTERVAL, Table, in_columns_of, more
 from collbench.report.verdict import reason, remarks, remedy, slow_text
 from collbench.schema.case import names_in
 from collbench.schema.plan import Side
@@ -61,7 +61,7 @@ def margins_text(margins: Margins) -> str:
 def names_of(answers: Sequence[Answer]) -> AnswerNames:
     """The names of all planned cells."""
     named, shared = apart([_parts(answer) for answer in answers])
-    labels = [", ".join(own) or one.base.workload for own, one in zip(named, answers, strict=True)]
+    labels = [", ".join(own) or answer.base.workload for own, answer in zip(named, answers, strict=True)]
     sizes = [size_text(answer.base) for answer in answers]
     times, counts = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
     for number, key in enumerate(zip(labels, sizes, strict=True)):
@@ -73,8 +73,8 @@ def names_of(answers: Sequence[Answer]) -> AnswerNames:
 
 def _parts(answer: Answer) -> list[str]:
     """What is measured on both sides, and where, without what they differ in."""
-    differing = [name for name in names_in((answer.base, answer.other)) if answer.base[name] != answer.other[name]]
-    case = answer.base.without(differing) if differing else answer.base
+    case = answer.base.without([name for name in names_in((answer.base, answer.other))
+                                if answer.base[name] != answer.other[name]])  # fmt: skip
     place = "" if case.where.on_host else case.where.text
     return [part for part in (*heading(case).split(", "), case.where.image or "", place) if part]
 
@@ -124,8 +124,8 @@ def _share(number: int, launches: int) -> str:
 
 
 def _first(*reasons: str) -> str:
-    more = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
-    return f"{reasons[0] if reasons else 'no reason'}{more}"
+    others = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
+    return f"{reasons[0] if reasons else 'no reason'}{others}"
 
 
 def _few(used: Reason | int, lacking: int = 0, contended: int = 0, left_out: int = 0) -> str:
@@ -222,19 +222,16 @@ def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     if len({why(answer) for answer in answers}) == 1:
         return quote(shortened(why(answers[0]), LONGEST_REASON))
     counts = Counter(answer.doubt.name for answer in answers if answer.doubt is not None)
-    few = [
-        answer.comparison for answer in answers if answer.doubt is not None and answer.doubt.name == "too few launches"
-    ]
+    few = [answer.comparison for answer in answers if answer.doubt and answer.doubt.name == "too few launches"]
     most = max((comparison.launches_more or 0 for comparison in few if comparison is not None), default=0)
     which = "" if len(few) == len(answers) else f" {len(few)} of them"
-    more = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
-    return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
+    lacking = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
+    return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{lacking}"
 
 
 def _listed(losses: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
     named = [f"{quote(shortened(names.of(loss), LONGEST_NAME))} {shown_difference(loss)}" for loss in losses[:NAMED]]
-    more = len(losses) - NAMED
-    return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
+    return " and ".join((", ".join(named), *more(len(losses) - NAMED, "more")))
 
 
 def _largest(passed: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
@@ -287,9 +284,7 @@ def limits(answers: Sequence[Answer]) -> list[str]:
     """`results not checked`, `late samples in 3 of them`: each that holds for a side of any of these cells."""
     pairs = [answer.comparison.pair for answer in answers if answer.comparison is not None]
     numbers = {name: sum(holds(pair.base) or holds(pair.other) for pair in pairs) for name, holds in _LIMITS.items()}
-    return [
-        name if number == len(answers) else f"{name} in {number} of them" for name, number in numbers.items() if number
-    ]
+    return [f"{name}{f' in {number} of them' * (number < len(answers))}" for name, number in numbers.items() if number]
 
 
 # The table.
@@ -300,17 +295,18 @@ def tables(judgement: Judgement, names: AnswerNames, every: bool = False, comple
     ordered = in_order(judgement)
     grave = [answer for answer in ordered if answer.state != "no loss"]
     shown = ordered if every else grave[:MOST_ROWS] if grave else ordered[:NEAREST]
-    left_out = len(ordered) - len(shown)
-    difference = {"difference": shown_difference}
+    difference: dict[str, Callable[[Answer], str]] = {"difference": shown_difference}
     if complete:
-        difference = {"difference (%)": _measured_difference, f"difference{INTERVAL}": _interval}
+        difference = {"difference (%)": lambda one: "".join(_percents(one)[:1]),
+                      f"difference{INTERVAL}": lambda one: " .. ".join(_percents(one)[1:])}  # fmt: skip
     columns = in_columns_of(shown, {
         "answer": lambda one: one.state, "what": lambda one: names.cells[id(one)],
         "size (B)": lambda one: names.sizes[id(one)], **difference,
         "base": lambda one: _time(one, "base"), "other": lambda one: _time(one, "other"),
         **({"why": why} if complete else {}),
     })  # fmt: skip
-    lines = [*_reason_lines(judgement), *notes(judgement), *[f"every cell: --all ({left_out} more)"] * (left_out > 0)]
+    left_out = [f"every cell: --all ({len(ordered) - len(shown)} more)"] * (len(ordered) > len(shown))
+    lines = [*_reason_lines(judgement), *notes(judgement), *left_out]
     return [Table(sentence(judgement, names), (), ()), Table.of(names.shared, columns, lines)]
 
 
@@ -318,24 +314,15 @@ def _ratio(answer: Answer) -> Estimate | None:
     return None if answer.comparison is None else answer.comparison.ratio
 
 
-def _measured_difference(answer: Answer) -> str:
+def _percents(answer: Answer) -> list[str]:
+    """The difference, and the ends of its interval."""
     ratio = _ratio(answer)
-    return "" if ratio is None else _percent(ratio.value)
-
-
-def _interval(answer: Answer) -> str:
-    ratio = _ratio(answer)
-    return between((ratio and ratio.interval) or (), _percent)
-
-
-def _percent(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.2f}"
+    return [f"{(value - 1) * 100:+.2f}" for value in (ratio.value, *(ratio.interval or ()))] if ratio else []
 
 
 def _time(answer: Answer, side: str) -> str:
-    comparison = answer.comparison
-    time = None if comparison is None else comparison.base if side == "base" else comparison.other
-    return "" if time is None else format_duration(time.value)
+    time: Estimate | None = answer.comparison and getattr(answer.comparison, side)
+    return format_duration(time.value) if time else ""
 
 
 def _reason_lines(judgement: Judgement) -> list[str]:
@@ -345,8 +332,7 @@ def _reason_lines(judgement: Judgement) -> list[str]:
         return []
     lines = [f"{shortened(reason, LONGEST_LINE)}{f' ({number} cells)' if number > 1 else ''}"
              for reason, number in reasons.items()]  # fmt: skip
-    more = len(lines) - MOST_REASONS
-    return [*lines[:MOST_REASONS], *[f"{more} more reasons: gate.json"] * (more > 0)]
+    return lines[:MOST_REASONS] + more(len(lines) - MOST_REASONS, "more reasons: gate.json")
 
 
 def in_order(judgement: Judgement) -> list[Answer]:
@@ -371,54 +357,35 @@ def notes(judgement: Judgement) -> list[str]:
 
 def _launches(compared: Sequence[Comparison]) -> str:
     """`14 launches a side`, or `6 to 14`; and what bounds are."""
-    least, *_, most = sorted(min(comparison.launches) for comparison in compared for _ in range(2))
-    number = f"{least}" if least == most else f"{least} to {most}"
+    numbers = [min(comparison.launches) for comparison in compared]
+    number = " to ".join(dict.fromkeys(map(str, (min(numbers), max(numbers)))))
     return f"{number} launches a side; at most 1 gate in 20 names a false loss, and 1 cell in 20 passes falsely"
 
 
 def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
     """`cells` has every planned cell, in the plan's order; the counts of the four answers add up to `planned`."""
-    plan = judgement.plan
+    counts = Counter(answer.state for answer in judgement.answers)
     return {
-        "answer": sentence(judgement, names),
-        "exit_code": judgement.code,
-        "unfinished": to_builtins(judgement.unfinished),
-        "margins": to_builtins(judgement.margins),
-        "plan": plan.plan,
+        "answer": sentence(judgement, names), "exit_code": judgement.code,
+        "unfinished": to_builtins(judgement.unfinished), "margins": to_builtins(judgement.margins),
+        "plan": judgement.plan.plan,
         **{side.name: {**to_builtins(side.overrides), "files": dict(side.files)} for side in judgement.sides},
-        "planned": len(judgement.answers),
-        "broken": len(judgement.of("broken")),
-        "lost": len(judgement.of("loss")),
-        "no_loss": len(judgement.of("no loss")),
-        "not_answered": len(judgement.of("no answer")),
-        "accepted": list(judgement.accepted),
-        "differences": list(judgement.differences),
-        "refused": list(map(cause_text, judgement.refused)),
-        "notes": notes(judgement),
-        "cells": [_cell(answer, names) for answer in judgement.answers],
-    }
-
-
-def _cell(answer: Answer, names: AnswerNames) -> dict[str, Any]:
-    doubt = answer.doubt
-    return {
-        "name": names.of(answer),
-        "answer": answer.state,
-        "reason": None if doubt is None else doubt.name,
-        "why": None if doubt is None else doubt_text(doubt),
-        "base": to_builtins(answer.base),
-        "other": to_builtins(answer.other),
-        "comparison": None if answer.comparison is None else entry(answer.comparison),
-    }
-
-
-#: What XML 1.0 cannot hold, after control characters are escaped.
-_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+        "planned": len(judgement.answers), "broken": counts["broken"], "lost": counts["loss"],
+        "no_loss": counts["no loss"], "not_answered": counts["no answer"],
+        "accepted": list(judgement.accepted), "differences": list(judgement.differences),
+        "refused": list(map(cause_text, judgement.refused)), "notes": notes(judgement),
+        "cells": [
+            {"name": names.of(answer), "answer": answer.state, "reason": answer.doubt and answer.doubt.name,
+             "why": answer.doubt and doubt_text(answer.doubt), "base": to_builtins(answer.base),
+             "other": to_builtins(answer.other), "comparison": answer.comparison and entry(answer.comparison)}
+            for answer in judgement.answers
+        ],
+    }  # fmt: skip
 
 
 def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
-    seconds = {id(answer): measured(answer) for answer in judgement.answers}
+    seconds = {id(answer): _measured(answer) for answer in judgement.answers}
     numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
                "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
     attributes = {"name": "collbench gate", **{name: str(number) for name, number in numbers.items()},
@@ -435,14 +402,10 @@ def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     return written + b"\n"
 
 
-def measured(answer: Answer) -> float:
+def _measured(answer: Answer) -> float:
     """For how long (s) a cell was measured on both sides: its samples, times their mean."""
-    pair = answer.comparison.pair if answer.comparison else None
-    return 0.0 if pair is None else _sampled(pair.base) + _sampled(pair.other)
-
-
-def _sampled(cell: Cell) -> float:
-    return cell.samples * sum(cell.means) / len(cell.means) if cell.means else 0.0
+    cells = [answer.comparison.pair.base, answer.comparison.pair.other] if answer.comparison else []
+    return sum(cell.samples * sum(cell.means) / len(cell.means) for cell in cells if cell.means)
 
 
 def _timestamp(began: str) -> dict[str, str]:
@@ -466,6 +429,10 @@ def _outcome(case: ElementTree.Element, answer: Answer) -> None:
         error.text = _text(words) if len(words) > LONGEST_REASON else None
     else:
         ElementTree.SubElement(case, "system-out").text = _text(shown_difference(answer))
+
+
+#: What XML 1.0 cannot hold, after control characters are escaped.
+_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def _text(text: str) -> str:

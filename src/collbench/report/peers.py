@@ -30,19 +30,14 @@ _NAME = {
 class _Grouped(ABC):
     """What both styles keep: the manifest, the heading of the rows that are printed, and these rows."""
 
+    manifest: Manifest
+
     def __init__(self) -> None:
-        self._manifest: Manifest | None = None
         self._group: RowGroup | None = None
         self._rows: list[Record] = []
 
-    @property
-    def manifest(self) -> Manifest:
-        """That of the run, which has begun."""
-        assert self._manifest is not None
-        return self._manifest
-
     def begin(self, manifest: Manifest) -> str:
-        self._manifest = manifest
+        self.manifest = manifest
         return ""
 
     def add(self, record: Record) -> str:
@@ -106,25 +101,20 @@ class NcclTestsStyle(_Grouped):
     def _header(self, record: Record) -> str:
         manifest = self.manifest
         hosts = {rank: host for host in reversed(manifest.hosts) for rank in host.ranks}
-        lines = [
+        form = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} "
+        half, units = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
+        lines = (
             f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {library_names(manifest)}"
-            + ("; SIMULATED times" if manifest.simulated else ""),
-            f"# Collective test starting: {_program(record.case.workload)}",
-            _settings(manifest, record),
-            *([f"# {where}"] if (where := group_of(record).place) else []),
-            "#",
-            "# Using devices",
+            + "; SIMULATED times" * manifest.simulated,
+            f"# Collective test starting: {_program(record.case.workload)}", _settings(manifest, record),
+            *([f"# {where}"] if (where := group_of(record).place) else []), "#", "# Using devices",
             *(_device(manifest, hosts.get(rank), rank) for rank in range(record.case.where.ranks)),
             f"# time: median of the samples; backend {record.case['backend']}, "
-            f"driver {record.driver or record.case['driver'] + ' (asked for)'}",
-            "#",
-        ]
-        columns = ("size", "count", "type", "redop", "root")
-        half, units = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
-        lines.append(f"# {'':50}           out-of-place                       in-place          ")
-        form = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} "
-        lines.append(form.format(*columns, *half, *half))
-        lines.append(form.format("(B)", "(elements)", "", "", "", *units, *units))
+            f"driver {record.driver or record.case['driver'] + ' (asked for)'}", "#",
+            f"# {'':50}           out-of-place                       in-place          ",
+            form.format("size", "count", "type", "redop", "root", *half, *half),
+            form.format("(B)", "(elements)", "", "", "", *units, *units),
+        )  # fmt: skip
         return "\n".join(lines) + "\n"
 
 
@@ -163,21 +153,15 @@ def _row(out: Record | None, inside: Record | None) -> str:
     root = -1 if case["root"] is None else case["root"]
     dtype = case["dtype"] or "int8"
     count = "N/A" if record.work.count is None else record.work.count
-    start = (
-        f"{int(record.work.amount):12d}  {count:>12}  {_TYPE.get(dtype, dtype):>8}  "
-        f"{case['op'] or 'none':>6}  {root:6d}"
-    )
-    return start + _half(out) + _half(inside) + "\n"
+    return (f"{int(record.work.amount):12d}  {count:>12}  {_TYPE.get(dtype, dtype):>8}  {case['op'] or 'none':>6}  "
+            f"{root:6d}{_half(out)}{_half(inside)}\n")  # fmt: skip
 
 
 def _half(record: Record | None) -> str:
     if record is None or record.seconds is None:
         return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
     wrong = None if record.check is None else record.check.wrong
-    time, algbw, busbw = (
-        _fit(value, width) for value, width in
-        ((record.seconds.p50 * 1e6, 7), (record.algbw or 0.0, 6), (record.busbw or 0.0, 6))
-    )  # fmt: skip
+    time, algbw, busbw = _fit(record.seconds.p50 * 1e6, 7), _fit(record.algbw or 0.0, 6), _fit(record.busbw or 0.0, 6)
     return f"  {time}  {algbw}  {busbw}  {'N/A' if wrong is None else f'{wrong:g}':>6}"
 
 
@@ -251,8 +235,7 @@ class OsuStyle(_Grouped):
             f"# Datatype: {case['dtype'] or 'none'}. Written by collbench {self.manifest.collbench}{simulated}: "
             f"backend {case['backend']}, driver {record.driver or case['driver']}, {case.where.ranks} ranks{place}",
         ]
-        if where := group_of(record).place:
-            lines.append(f"# {where}")
+        lines += [f"# {where}"] if (where := group_of(record).place) else []
         columns = f"{'Avg Latency(us)':>20}{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
         lines.append(f"{'# Size':<10}{columns}" if "size" in case.what else f"#{columns[1:]}")
         first, self._titles = self._titles == 0, self._titles + 1
