@@ -33,17 +33,12 @@ NOT_INTERLEAVED = (
 
 #: Why a launch had no other beside it, in words; that the plan says so, or has nothing to compare, is no caution.
 ALONE = {
-    "engine": "its engine cannot",
-    "gpus": "GPUs",
-    "programs": "programs",
-    "oversubscribed": "more ranks than cores",
-    "memory": "too little memory",
-    "shared": "the worlds shared memory, files or connections",
+    "engine": "its engine cannot", "gpus": "GPUs", "programs": "programs", "oversubscribed": "more ranks than cores",
+    "memory": "too little memory", "shared": "the worlds shared memory, files or connections",
     "elsewhere": "the worlds were on different processors",
     "unreachable": "ranks could not connect to collbench launch",
-    "awake": "a world computed while it should have slept",
-    "partner": "the other world failed or skipped the case",
-}
+    "awake": "a world computed while it should have slept", "partner": "the other world failed or skipped the case",
+}  # fmt: skip
 
 #: The share of late samples above which a caution mentions them.
 LATE = 0.1
@@ -108,7 +103,6 @@ def _named(some: Sequence[Record], of: Sequence[Record], rows: Sequence[Record])
 
 
 def _of_clocks(measured: Sequence[Record]) -> list[str]:
-    """How well the clocks of several hosts were synchronised, at worst."""
     errors = [record.clock_error for record in measured if record.clock_error is not None]
     if not errors:
         return []
@@ -141,7 +135,6 @@ def slowest_hosts(measured: Sequence[tuple[str, float, str]]) -> list[str]:
 
 
 def _of_gpus(measured: Sequence[Record]) -> list[str]:
-    """How bytes travelled between GPUs, and which GPUs were throttled."""
     with_gpus = [record for record in measured if record.ranks is not None and record.ranks.on_gpus]
     ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
     slowed: dict[str, dict[str, None]] = {}
@@ -164,7 +157,6 @@ def cautions(cells: Sequence[Cell]) -> list[str]:
 
 
 def disturbances(cells: Sequence[Cell]) -> list[str]:
-    """What disturbed these cells, each line once."""
     return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell))) + often_late(cells)
 
 
@@ -196,7 +188,6 @@ def failed(cells: Sequence[Cell]) -> list[str]:
 
 
 def waited(cells: Sequence[Cell]) -> list[str]:
-    """The line that tasks waited for a CPU, if they did."""
     contended = sum(len(cell.contended) for cell in cells)
     launches = sum(len(cell.medians) for cell in cells)
     return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
@@ -293,7 +284,6 @@ def _in_turns(rows: Sequence[Comparison]) -> list[str]:
 
 
 def differing_facts(rows: Sequence[Comparison]) -> list[str]:
-    """In which facts of the environment the sides differ."""
     pairs = [comparison.pair for comparison in rows]
     lines = [f"{pair.base_name} against {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
     lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
@@ -322,31 +312,28 @@ def differing_results(rows: Sequence[Comparison], named: bool = False) -> list[s
     by_name: dict[str, list[Comparison]] = {}
     for row in rows:
         by_name.setdefault(row.pair.base.case.workload, []).append(row)
-    lines = [f"{f'{name}: ' * named}{_unequal(row, one, parameters(own))}"
-             for name, own in by_name.items() for row in own for one in unequal(row.pair)]  # fmt: skip
+    lines = [f"{f'{name}: ' * named}{_unequal(row, figure, _parameters(same))}"
+             for name, same in by_name.items() for row in same for figure in unequal(row.pair)]  # fmt: skip
     return list(dict.fromkeys(lines))
 
 
-def parameters(rows: Sequence[Comparison]) -> list[str]:
-    """In which these differ, without measures."""
+def _parameters(rows: Sequence[Comparison]) -> list[str]:
     return [name for name in differing([row.pair.base.case for row in rows]) if name != "measure"]
 
 
 def _unequal(comparison: Comparison, one: Unequal, names: Sequence[str]) -> str:
     words = row_words(comparison.pair.base.case, names)
     sides = ((one.base, comparison.pair.base_name), (one.other, comparison.pair.other_name))
-    values = ", ".join(f"{_listed(values)} ({name})" for values, name in sides if values)
+    listed = [(name, [*map("{:g}".format, values[:MOST_VALUES]), *more(len(values) - MOST_VALUES, "more")])
+              for values, name in sides if values]  # fmt: skip
+    values = ", ".join(f"{' and '.join(words)} ({name})" for name, words in listed)
     return (f"results differ{words and f', {words}'}: {one.name} {values}; the same software should give the same, so "
             "the sides do not compute alike")  # fmt: skip
 
 
-def _listed(values: Sequence[float]) -> str:
-    return " and ".join((*map("{:g}".format, values[:MOST_VALUES]), *more(len(values) - MOST_VALUES, "more")))
-
-
 def cpu_waited(rows: Sequence[Comparison]) -> list[str]:
     """Where one side took longer for the same CPU seconds, with the parameters of the row."""
-    names = parameters(rows)
+    names = _parameters(rows)
     lines = []
     for row in rows:
         base, other = row.cpu

@@ -194,7 +194,11 @@ def sentence(judgement: Judgement, names: AnswerNames, quote: Callable[[str], st
 
     fails = [f"{of(broken)} broken: {quote(shortened(_cause(broken[0]), LONGEST_REASON))}"] if broken else []
     if losses:
-        fails.append(f"{of(losses)} slower by more than {margin}: {_listed(losses, names, quote)}")
+        named = [
+            f"{quote(shortened(names.of(loss), LONGEST_NAME))} {shown_difference(loss)}" for loss in losses[:NAMED]
+        ]
+        listed = " and ".join((", ".join(named), *more(len(losses) - NAMED, "more")))
+        fails.append(f"{of(losses)} slower by more than {margin}: {listed}")
     rest = [f"{len(passed)} pass"] if passed else []
     if judgement.unfinished is not None:
         return f"NO ANSWER {'; '.join([_interrupted(judgement, quote), *fails, *rest])}"
@@ -227,11 +231,6 @@ def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     which = "" if len(few) == len(answers) else f" {len(few)} of them"
     lacking = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{lacking}"
-
-
-def _listed(losses: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
-    named = [f"{quote(shortened(names.of(loss), LONGEST_NAME))} {shown_difference(loss)}" for loss in losses[:NAMED]]
-    return " and ".join((", ".join(named), *more(len(losses) - NAMED, "more")))
 
 
 def _largest(passed: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
@@ -315,7 +314,6 @@ def _ratio(answer: Answer) -> Estimate | None:
 
 
 def _percents(answer: Answer) -> list[str]:
-    """The difference, and the ends of its interval."""
     ratio = _ratio(answer)
     return [f"{(value - 1) * 100:+.2f}" for value in (ratio.value, *(ratio.interval or ()))] if ratio else []
 
@@ -385,7 +383,10 @@ def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
 
 def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
-    seconds = {id(answer): _measured(answer) for answer in judgement.answers}
+    seconds: dict[int, float] = {}  # for how long cells were measured on both sides: samples, times their mean
+    for answer in judgement.answers:
+        cells = [answer.comparison.pair.base, answer.comparison.pair.other] if answer.comparison else []
+        seconds[id(answer)] = sum(cell.samples * sum(cell.means) / len(cell.means) for cell in cells if cell.means)
     numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
                "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
     attributes = {"name": "collbench gate", **{name: str(number) for name, number in numbers.items()},
@@ -400,12 +401,6 @@ def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
-
-
-def _measured(answer: Answer) -> float:
-    """For how long (s) a cell was measured on both sides: its samples, times their mean."""
-    cells = [answer.comparison.pair.base, answer.comparison.pair.other] if answer.comparison else []
-    return sum(cell.samples * sum(cell.means) / len(cell.means) for cell in cells if cell.means)
 
 
 def _timestamp(began: str) -> dict[str, str]:
@@ -436,7 +431,6 @@ _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def _text(text: str) -> str:
-    """Text that XML can hold, in one line."""
     return _NO_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", in_one_line(text))
 
 
@@ -448,7 +442,6 @@ _PLAIN = re.compile(r"(?:[A-Za-z]++(?![0-9])|(?<![\w-])[+-]?[0-9]++(?:\.[0-9]++)
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text, cut where it is longer than so many characters."""
     return text if len(text) <= longest else f"{text[: longest - 4].rstrip()} ..."
 
 
@@ -460,17 +453,6 @@ def quoted(text: str) -> str:
     fence = "`" * (1 + _longest_run(text))
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{space}{text}{space}{fence}"
-
-
-def quoted_in_table(text: str) -> str:
-    """The same in a cell of a table: cells are told apart before code spans are, by bars without a backslash."""
-    return quoted(text.replace("\\|", "\\ |")).replace("|", "\\|")
-
-
-def block(text: str) -> str:
-    """Lines of their own, as they are."""
-    fence = "`" * max(3, 1 + _longest_run(text))
-    return f"{fence}text\n{text}\n{fence}\n"
 
 
 def _longest_run(text: str) -> int:
@@ -493,18 +475,26 @@ def markdown(judgement: Judgement, names: AnswerNames) -> str:
         group = [answer for answer in ordered if answer.state == state]
         text += _section(title, group, names, state == "no loss") if group else ""
     long = list(dict.fromkeys(reason for answer in ordered if len(reason := why(answer)) > LONGEST_REASON))
-    whys = [block(shortened(reason, _LONGEST_WHY)) for reason in long[:_MOST_WHYS]]
+    whys = []
+    for reason in (shortened(reason, _LONGEST_WHY) for reason in long[:_MOST_WHYS]):
+        fence = "`" * max(3, 1 + _longest_run(reason))
+        whys.append(f"{fence}text\n{reason}\n{fence}\n")
     text += _folded("Reasons in full", "\n".join(whys)) if whys else ""
     lines = [quoted(shortened(line, LONGEST_LINE)) for line in notes(judgement)[:7]]
-    return f"{text}\n" + "".join(f"- {line}\n" for line in (*lines, accounted(judgement)))
+    counts = Counter(answer.state for answer in judgement.answers)
+    broken = f"{counts['broken']} broken, " if counts["broken"] else ""
+    lines.append(f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without "
+                 f"a loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip
+    return f"{text}\n" + "".join(f"- {line}\n" for line in lines)
 
 
 def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bool) -> str:
     shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
     lines = [("what", "size (B)", "difference", "base", "other", "why"), ("---", *["---:"] * 4, "---")]
     for answer in group[:MOST_ROWS]:
+        # Cells are told apart before code spans are, by bars without a backslash.
         name, reason = (
-            quoted_in_table(shortened(text, longest))
+            quoted(shortened(text, longest).replace("\\|", "\\ |")).replace("|", "\\|")
             for text, longest in ((names.cells[id(answer)], 2 * LONGEST_NAME), (why(answer), LONGEST_REASON))
         )
         times = (_time(answer, side) for side in ("base", "other"))
@@ -516,11 +506,3 @@ def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bo
 
 def _folded(summary: str, text: str) -> str:
     return f"\n<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
-
-
-def accounted(judgement: Judgement) -> str:
-    """`28 cells planned: 2 lost, 25 without a loss, 1 not answered; exit code 1`; and what is broken, if any is."""
-    counts = Counter(answer.state for answer in judgement.answers)
-    broken = f"{counts['broken']} broken, " if counts["broken"] else ""
-    return (f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without a "
-            f"loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip

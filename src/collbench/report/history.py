@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from collbench.report.headings import apart, heading, place_name, size_text
 from collbench.report.numbers import between, change, percents, span
 from collbench.report.page import render
 from collbench.report.page.render import BETTER, INK, OPEN, SERIES, WORSE, Section
-from collbench.report.tables import Table, without_empty
+from collbench.report.tables import Table, more, without_empty
 from collbench.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ class SeriesNames:
 
     def groups(self, several: Iterable[CellSeries]) -> dict[str, list[CellSeries]]:
         """By operation, place and machine: `allreduce 64K..1M (host)`, with neighbouring sizes as a range."""
-        found: dict[SeriesName, list[CellSeries]] = {}
-        for one in several:
-            found.setdefault(self[one]._replace(size=""), []).append(one)
+        by_name: dict[SeriesName, list[CellSeries]] = {}
+        for series in several:
+            by_name.setdefault(self[series]._replace(size=""), []).append(series)
         named = {}
-        for name, members in found.items():
+        for name, members in by_name.items():
             where = ", ".join(filter(None, (name.place, name.machine)))
             sizes = self._ranges(name, members) if self[members[0]].size else ""
             named[f"{name.what} {sizes}".strip() + (f" ({where})" if where else "")] = members
@@ -132,7 +133,6 @@ def _short(text: str) -> bool:
 
 
 def _ratios(ratios: Iterable[float]) -> str:
-    """`+12 to +13 %`, or the one ratio; the least first."""
     low, *_, high = [*sorted(ratios, key=lambda ratio: abs(ratio - 1))] * 2
     return change(low) if change(low) == change(high) else span(low, high)
 
@@ -160,10 +160,9 @@ def grid(history: History, names: SeriesNames) -> Table:
         (history.runs[run].day, _ratios(ratios[series] for series in members), name, reason)
         for run, ratios, reason in groups for name, members in names.groups(ratios).items()
     ]  # fmt: skip
-    left = len(rows) - MOST_ROWS
     room = min(max((len(row[3]) for row in rows), default=0), TEXTS // 2)
     short = tuple((*row[:2], _shortened(row[2], TEXTS - room), _shortened(row[3], room)) for row in rows[:MOST_ROWS])
-    return without_empty(Table("", GRID, short, (f"{left} more rows: --all",) * (left > 0)))
+    return without_empty(Table("", GRID, short, tuple(more(len(rows) - MOST_ROWS, "more rows: --all"))))
 
 
 def _shortened(text: str, most: int) -> str:
@@ -172,14 +171,14 @@ def _shortened(text: str, most: int) -> str:
 
 def tables(history: History, names: SeriesNames, every: bool = False) -> list[Table]:
     """The answer in a sentence, a grid, what must be known of it, what to do next; with `every` all tables instead."""
-    lines = [common(history, names), *caveats(history, names)]
-    shown = Table("", (), ()) if every else grid(history, names)
-    if not every:
-        left = len(lines[1 + MOST_LINES :])
-        more = [f"{left} more, and every cell: --all"] if left else []
-        lines = [*(_shortened(line, LONG - 2) for line in (*lines[: 1 + MOST_LINES], *shown.notes)), *more]
-    answer = Table(sentence(history, names), shown.columns, shown.rows, (*lines, *_next(history)))
-    return [answer, *(table for table in complete(history, names) if every and table.rows)]
+    lines, next_step = [common(history, names), *caveats(history, names)], _next(history)
+    if every:
+        full = (table for table in complete(history, names) if table.rows)
+        return [Table(sentence(history, names), (), (), (*lines, *next_step)), *full]
+    shown = grid(history, names)
+    first = (_shortened(line, LONG - 2) for line in (*lines[: 1 + MOST_LINES], *shown.notes))
+    left = more(len(lines) - 1 - MOST_LINES, "more, and every cell: --all")
+    return [Table(sentence(history, names), shown.columns, shown.rows, (*first, *left, *next_step))]
 
 
 def common(history: History, names: SeriesNames) -> str:
@@ -245,15 +244,15 @@ def complete(history: History, names: SeriesNames) -> tuple[Table, Table, Table]
     runs, shared = history.runs, f": {names.shared}" if names.shared else ""
     several = len({run.machine for run in runs}) > 1
     changed = tuple(_row(change, event, runs, names) for event in history.events for change in event.changes)
-    renewed = tuple(dict.fromkeys(
+    renewed = dict.fromkeys(
         (runs[renewal.run].day, runs[renewal.run].name, renewal.side[0] or "", in_full(renewal.facts),
-         renewal.machine if several else "")
+         renewal.machine * several)
         for renewal in history.renewals
-    ))  # fmt: skip
+    )  # fmt: skip
     every = tuple(_cell(cell, runs, names) for cell in history.cells)
     return (without_empty(Table(f"what changed{shared}", CHANGES, changed)),
             without_empty(Table(f"every cell{shared}", CELLS, every)),
-            without_empty(Table("what changed in the environment", ENVIRONMENT, renewed)))  # fmt: skip
+            without_empty(Table("what changed in the environment", ENVIRONMENT, tuple(renewed))))  # fmt: skip
 
 
 def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
@@ -316,13 +315,12 @@ CAPTION = (
 
 def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) -> None:
     """`renewed` are the numbers of runs in which the environment of this cell changed."""
-    numbers = np.array([point.run for point in one.series.points])
-    times = np.array([point.time.value for point in one.series.points])
-    ends = np.array([point.time.interval or (np.nan, np.nan) for point in one.series.points])
+    numbers, times = [point.run for point in one.series.points], [point.time.value for point in one.series.points]
     gaps = [gap.run for gap in one.series.gaps if not gap.measured]
     for run in renewed:
         axes.axvline(run - 0.5, color=OPEN, linewidth=0.9, linestyle=":")
-    axes.vlines(numbers, ends[:, 0], ends[:, 1], color=OPEN, linewidth=1.0)
+    lows, highs = zip(*(point.time.interval or (math.nan, math.nan) for point in one.series.points), strict=True)
+    axes.vlines(numbers, lows, highs, color=OPEN, linewidth=1.0)
     (dots,) = axes.plot(numbers, times, "o", markersize=3, color=SERIES[0])
     render.mark(dots, 0)
     for level in one.levels:
@@ -340,7 +338,7 @@ def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) 
     axes.grid(visible=False, axis="x")
 
 
-def _scale(axes: Axes, one: Trend, times: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+def _scale(axes: Axes, one: Trend, times: Sequence[float]) -> None:
     """Around the levels, so that one slow run does not hide them; what lies beyond is drawn at the edge."""
     levels = [one.series.time(level).value for level in one.levels]
     low, high = min(min(levels), float(np.quantile(times, 0.05))), max(max(levels), float(np.quantile(times, 0.95)))
@@ -389,8 +387,8 @@ def page(history: History, names: SeriesNames) -> str:
 
 
 def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: SeriesNames) -> Section:
-    lines = [CAPTION] if cells else []
-    lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
+    lines = [CAPTION] * bool(cells)
+    lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] * (len(cells) > most)
     runs, figures = history.runs, []
     for number, one in enumerate(cells[:most]):
         renewed = {renewal.run for renewal in history.renewals

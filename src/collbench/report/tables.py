@@ -42,7 +42,6 @@ def in_columns_of(rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], s
 
 
 def without_empty(table: Table) -> Table:
-    """Without the columns in which no row has an entry."""
     return Table.of(table.title, table.by_column, table.notes)
 
 
@@ -55,13 +54,9 @@ def more(number: int, words: str) -> list[str]:
 _WHOLE = re.compile(r"\([^()]{1,30}\)|\S+ \.\. \S+|[0-9] %")
 
 
-def wrapped(heading: str, width: int = 0) -> str:
+def wrapped(heading: str, width: int) -> str:
     """A heading in lines no longer than the entries below it, so that columns are narrow."""
-    lines = [""]
-    for word in (word.replace("\0", " ") for word in _words(heading, whole=True)):
-        fits = len(lines[-1]) + len(word) < max(width, 12)
-        lines[-1:] = [f"{lines[-1]} {word}".strip()] if fits or not lines[-1] else [lines[-1], word]
-    return "\n".join(lines)
+    return "\n".join(_filled(_words(heading, whole=True), max(width, 12)))
 
 
 #: A column of intervals has the name of the column before it, with this in place of the unit.
@@ -103,7 +98,7 @@ def lined_up(heads: Sequence[str], rows: Sequence[Sequence[str]], right: bool = 
     line = (" " * gap).join(f"{{:{'>' if right else '<'}{width}}}" for width in widths)
 
     def in_lines(row: Sequence[str]) -> list[str]:
-        cells = [[part for line in cell.split("\n") for part in _wrapped(line, width, whole)]
+        cells = [[part for text in cell.split("\n") for part in _wrapped(text, width, whole)]
                  for cell, width in zip(row, widths, strict=True)]  # fmt: skip
         return [line.format(*parts).rstrip() for parts in zip_longest(*cells, fillvalue="")]
 
@@ -135,13 +130,15 @@ def _words(line: str, whole: bool) -> list[str]:
 def _wrapped(line: str, width: int, whole: bool) -> list[str]:
     if len(line) <= width:
         return [line]
-    lines: list[str] = []
-    for word in _words(line, whole):
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines += [word[start : start + width] for start in range(0, len(word), max(width, 1))]
-    return [text.replace("\0", " ") for text in lines] or [""]
+    width = max(width, 1)
+    parts = [word[start : start + width] for word in _words(line, whole) for start in range(0, len(word), width)]
+    return _filled(parts, width) or [""]
+
+
+def _filled(words: Iterable[str], width: int) -> list[str]:
+    """Lines of words, which are not broken."""
+    lines = textwrap.wrap(" ".join(words), width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def terminal(tables: Iterable[Table]) -> str:

@@ -119,7 +119,10 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     never more than a plan may have.
     """
     every = list(comparisons)
-    open_ = [comparison for comparison in every if comparison.verdict == "unclear" and _may_tell(comparison)]
+    open_ = [
+        one for one in every if one.verdict == "unclear"  # of bets it is not known how many launches would decide
+        and (one.launches_more is not None or (one.blocks and one.pair.base.until_decided and one.ratio is not None))
+    ]  # fmt: skip
     lines = []
     for run in dict.fromkeys(comparison.pair.base.experiment for comparison in open_ if _in_one_run(comparison)):
         cells = {cell.case: cell for comparison in every for cell in (comparison.pair.base, comparison.pair.other)
@@ -154,12 +157,6 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     else:
         statuses = standing(cells_of_origin, blocks, most)
     return any(True for _ in still_open(statuses))
-
-
-def _may_tell(comparison: Comparison) -> bool:
-    """A run until decided may always be given more launches; how many would decide is not known."""
-    judged_by_bets = comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None
-    return comparison.launches_more is not None or judged_by_bets
 
 
 def _in_one_run(comparison: Comparison) -> bool:
@@ -229,14 +226,10 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
     of = [""] * (len(counts) - 1) + [f" of {len(compared)}" * (len(compared) > 1)]
     parts += [f"{number}{total} {text}" for (number, text), total in zip(counts, of, strict=False)]
     parts += [f"{len(refused)} not compared"] if refused else []
-    return f"{_sides_of(comparisons)}{'; '.join(parts)}"
-
-
-def _sides_of(comparisons: Sequence[Comparison]) -> str:
-    """`single vs host: `, where there are only these two sides; of several with one base `vs host: `."""
     sides, _ = headings.side_column([comparison.pair for comparison in comparisons])
     names = {headings.versus(comparison.pair) for comparison in comparisons}
-    return f"{names.pop()}: " if len(names) == 1 else f"{sides}: " if sides != "sides" else ""
+    sides = names.pop() if len(names) == 1 else sides  # of several with one base `vs host`
+    return f"{f'{sides}: ' if sides != 'sides' else ''}{'; '.join(parts)}"
 
 
 def _by(comparisons: Sequence[Comparison]) -> str:
@@ -340,22 +333,19 @@ def _rows(
         key = tuple(values[id(one)] for values in columns.values())
         rows.setdefault(key, {}).setdefault(_size(one) if sizes else "", []).append(one)
     return [
-        (max(_known(comparison) for several in cells.values() for comparison in several),
+        (max(abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
+             for several in cells.values() for comparison in several),
          (*key, *("; ".join(map(cell_text, cells.get(size, []))) or "-" for size in (sizes or ("",)))))
         for key, cells in rows.items()
     ]  # fmt: skip
 
 
-def _known(comparison: Comparison) -> float:
-    return abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
-
-
 def _cut(columns: tuple[str, ...], rows: Sequence[SortedRow]) -> Table:
-    """All rows, or those with the largest differences."""
-    left = len(rows) - MOST_ROWS
-    shown = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS] if left > 0 else rows
-    notes = (f"the {MOST_ROWS} rows with the largest differences of {len(rows)}: --all has every cell",)
-    return Table("", columns, tuple(row for _, row in shown), notes if left > 0 else ())
+    if len(rows) <= MOST_ROWS:
+        return Table("", columns, tuple(row for _, row in rows))
+    shown = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS]
+    note = f"the {MOST_ROWS} rows with the largest differences of {len(rows)}: --all has every cell"
+    return Table("", columns, tuple(row for _, row in shown), (note,))
 
 
 def cell_text(comparison: Comparison) -> str:

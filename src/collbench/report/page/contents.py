@@ -150,7 +150,6 @@ def paper_chapter(reference: str, judged: Beside) -> Chapter:
 
 
 def _about(observed: Observed) -> tuple[Table, ...]:
-    """The facts of the machine, and the software of both sides of an experiment."""
     first = observed.manifests[0]
     rows = [(name, value) for name, value in environment.facts(observed, observed.cells).items() if value]
     rows += [("measured", first.created), ("command", " ".join(first.command))]

@@ -44,49 +44,40 @@ CurveLine = list[tuple[int, float, tuple[float, float] | None]]
 NEAR = 16
 
 _WHISKERS = " Whiskers: 95 % interval; series are drawn side by side."
+_DOTTED = " Dotted: no size was measured in between."
 
 
 def curves(question: Question, name: str, title: str) -> list[Figure]:
     """Both plots, for groups of as many options as there are colours; none where there is only one size."""
-    shown = _rate(question)
+    amounts = {size: max(_amount(cell.work) for cell in cells.values()) for size, cells in question.cells.items()}
+    kind, unit, numerator = _rate([cell.work for cells in question.cells.values() for cell in cells.values()])
     series = {option: _times(question, option) for option in in_place_order(question.options)}
     groups = _groups([option for option, line in series.items() if len(line) > 1])
     figures = []
     for number, group in enumerate(groups):
         part = f", {group[0]['library']}" if len(groups) > 1 else ""
         lines = {question.name(option): series[option] for option in group}
-        notes = _notes(lines)
+        notes = _WHISKERS * any(ends for line in lines.values() for _, _, ends in line)
+        notes += _DOTTED * any(map(_gaps, lines.values()))
         figures.append(draw(f"{name}-time-{number}", f"{title}: time against size{part}",
                             f"Median of launch medians; both axes logarithmic.{notes}",
                             partial(_paint_curves, series=lines)))  # fmt: skip
-        if shown is not None:
-            rates = {label: _rates(line, shown.amounts) for label, line in lines.items()}
-            figures.append(draw(f"{name}-rate-{number}", f"{title}: {shown.kind} against size{part}",
-                                f"{shown.caption} over the median; higher is better.{notes}",
-                                partial(_paint_curves, series=rates, axis=f"{shown.kind} ({shown.unit})")))  # fmt: skip
+        if unit and any(amounts.values()):
+            rates = {label: [(size, amounts[size] / time, ends and (amounts[size] / ends[1], amounts[size] / ends[0]))
+                             for size, time, ends in line if amounts[size] > 0]
+                     for label, line in lines.items()}  # fmt: skip
+            figures.append(draw(f"{name}-rate-{number}", f"{title}: {kind} against size{part}",
+                                f"{numerator} over the median; higher is better.{notes}",
+                                partial(_paint_curves, series=rates, axis=f"{kind} ({unit})")))  # fmt: skip
     return figures
 
 
-class Rate(NamedTuple):
-    """What is shown over the time: its kind, unit and numerator in words, and by size the numerator in that unit."""
-
-    kind: str
-    unit: str
-    caption: str
-    amounts: dict[int, float]
-
-
-def _rate(question: Question) -> Rate | None:
-    """None where cells are shown as a time alone."""
-    works = [cell.work for cells in question.cells.values() for cell in cells.values()]
-    amounts = {size: max(_amount(cell.work) for cell in cells.values()) for size, cells in question.cells.items()}
-    if not any(amounts.values()):
-        return None
+def _rate(works: Sequence[Work]) -> tuple[str, str, str]:
+    """What is shown over the time: its kind, its unit (empty where cells are shown as a time alone), its numerator."""
     if any(work.bus_factor for work in works):
         moved = "Bytes that move (the size asked for, rounded to whole blocks) times the bus factor,"
-        return Rate("bus bandwidth", "GB/s", moved, amounts)
-    unit = rate_unit(works)
-    return Rate("rate", unit, "The work of a sample", amounts) if unit else None
+        return "bus bandwidth", "GB/s", moved
+    return "rate", rate_unit(works), "The work of a sample"
 
 
 def _amount(work: Work) -> float:
@@ -108,7 +99,6 @@ def _groups(options: list[Option]) -> list[list[Option]]:
 
 
 def _times(question: Question, option: Option) -> CurveLine:
-    """Sizes that were measured, each with the median of its launches (s)."""
     line: CurveLine = []
     for size in question.sizes:
         cell = question.cells[size].get(option)
@@ -116,17 +106,6 @@ def _times(question: Question, option: Option) -> CurveLine:
             time = centre(cell.medians, half_step=cell.half_step)
             line.append((size, time.value, time.interval))
     return line
-
-
-def _rates(line: CurveLine, amounts: dict[int, float]) -> CurveLine:
-    return [(size, amounts[size] / time, ends and (amounts[size] / ends[1], amounts[size] / ends[0]))
-            for size, time, ends in line if amounts[size] > 0]  # fmt: skip
-
-
-def _notes(series: dict[str, CurveLine]) -> str:
-    intervals = any(ends for line in series.values() for _, _, ends in line)
-    gaps = any(map(_gaps, series.values()))
-    return f"{_WHISKERS if intervals else ''}{' Dotted: no size was measured in between.' if gaps else ''}"
 
 
 def _gaps(line: CurveLine) -> list[int]:
@@ -261,7 +240,8 @@ class Bar(NamedTuple):
 
 def bars(questions: list[Question], size: int, name: str, title: str) -> list[Figure]:
     """One operation on all its numbers of ranks, at one size. Nothing where there is only one bar."""
-    places = sorted({_place(option) for question in questions for option in question.options}, key=_order)
+    places = sorted({_place(option) for question in questions for option in question.options},
+                    key=lambda place: (place[2], policy_order(place[0]), step_order(place[1] or None)))  # fmt: skip
     labels = {place: " ".join(filter(None, place)) for place in places}
     start = f"{title} at {format_size(size)}"
     figures = []
@@ -277,18 +257,11 @@ def bars(questions: list[Question], size: int, name: str, title: str) -> list[Fi
     return figures
 
 
-PlaceName = tuple[str, str, str]
-
-
-def _place(option: Option) -> PlaceName:
+def _place(option: Option) -> tuple[str, str, str]:
     return (option["policy"], option["isolation"], option["affinity"])
 
 
-def _order(place: PlaceName) -> tuple[object, ...]:
-    return (place[2], policy_order(place[0]), step_order(place[1] or None))
-
-
-def _of_place(questions: list[Question], size: int, place: PlaceName, group: str | None = None) -> list[Bar]:
+def _of_place(questions: list[Question], size: int, place: tuple[str, str, str], group: str | None = None) -> list[Bar]:
     bars = []
     for question in sorted(questions, key=lambda question: question.case.where.ranks):
         for option, cell in sorted(question.cells.get(size, {}).items()):
