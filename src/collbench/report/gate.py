@@ -319,7 +319,7 @@ def _percents(answer: Answer) -> list[str]:
 
 
 def _time(answer: Answer, side: str) -> str:
-    time: Estimate | None = answer.comparison and getattr(answer.comparison, side)
+    time: Estimate | None = getattr(answer.comparison, side, None)
     return format_duration(time.value) if time else ""
 
 
