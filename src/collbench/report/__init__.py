@@ -9,13 +9,8 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 
 #: Name that the user types, and the class that prints it.
-STYLES = {
-    "table": "TableStyle",
-    "nccl-tests": "NcclTestsStyle",
-    "osu": "OsuStyle",
-    "csv": "CsvStyle",
-    "json": "JsonStyle",
-}
+STYLES = {"table": "TableStyle", "nccl-tests": "NcclTestsStyle", "osu": "OsuStyle", "csv": "CsvStyle",
+          "json": "JsonStyle"}  # fmt: skip
 
 
 class Style(Protocol):

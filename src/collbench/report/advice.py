@@ -335,25 +335,23 @@ def sentences(advised: Advised) -> list[str]:
     sizes: dict[str, list[int]] = {}
     for line, size in remarks:
         sizes.setdefault(line, []).append(size)
-    return [f"{answer[:1].upper()}{answer[1:]}.", *(_crossing(question, one) for one in advised.crossovers),
+    crossings = []
+    for crossing in advised.crossovers:
+        sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
+        how = "too few launches for an interval" if crossing.interval is None else _between(*crossing.interval)
+        at_about = f"at about {_rounded(crossing.size)} (interpolated; {how})"
+        crossings.append(f"The choice changes {at_about}: {sides}.")
+    return [f"{answer[:1].upper()}{answer[1:]}.", *crossings,
             *filter(None, (_recovered(question, steps) for steps in by_library.values())),
             *(line.replace("{}", at(question, *own), 1) for line, own in sizes.items())]  # fmt: skip
 
 
-def _crossing(question: Question, crossing: Crossover) -> str:
-    sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
-    how = "too few launches for an interval" if crossing.interval is None else _between(*crossing.interval)
-    return f"The choice changes at about {_rounded(crossing.size)} (interpolated; {how}): {sides}."
-
-
 def _between(low: float, high: float) -> str:
     """In words, from measured sizes; an end of 0 or infinity lies beyond them."""
-    if low == 0.0:
-        return (
-            f"below {format_size(int(high))}" if high < math.inf else "possibly beyond the sizes measured, either way"
-        )
     if high == math.inf:
-        return f"above {format_size(int(low))}"
+        return f"above {format_size(int(low))}" if low else "possibly beyond the sizes measured, either way"
+    if low == 0.0:
+        return f"below {format_size(int(high))}"
     return f"between {format_size(int(low))} and {format_size(int(high))}"
 
 

@@ -66,9 +66,8 @@ def launch_table(cells: Sequence[Cell]) -> Table:
 
 def _transports(cells: Sequence[Cell]) -> list[str]:
     """`transport ob1: sm (openmpi host, openmpi multi ipc)`, without the places where it is the same in all."""
-    lines = [
-        (f"transport {name}", headings.image_and_place(cell)) for cell in cells for name in sorted(cell.transports)
-    ]
+    places = [(cell, headings.image_and_place(cell)) for cell in cells]
+    lines = [(f"transport {name}", place) for cell, place in places for name in sorted(cell.transports)]
     transports = list(dict.fromkeys(line for line, _ in lines))
     return caveats.each_once(lines) if len(transports) > 1 else transports
 

@@ -194,9 +194,7 @@ def sentence(judgement: Judgement, names: AnswerNames, quote: Callable[[str], st
 
     fails = [f"{of(broken)} broken: {quote(shortened(_cause(broken[0]), LONGEST_REASON))}"] if broken else []
     if losses:
-        named = [
-            f"{quote(shortened(names.of(loss), LONGEST_NAME))} {shown_difference(loss)}" for loss in losses[:NAMED]
-        ]
+        named = (f"{quote(shortened(names.of(one), LONGEST_NAME))} {shown_difference(one)}" for one in losses[:NAMED])
         listed = " and ".join((", ".join(named), *more(len(losses) - NAMED, "more")))
         fails.append(f"{of(losses)} slower by more than {margin}: {listed}")
     rest = [f"{len(passed)} pass"] if passed else []

@@ -49,11 +49,9 @@ class SeriesNames:
         places, machines = {place_name(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)
         self._names = {
-            one: SeriesName(
-                ", ".join([parts[index][0], *settings[index]]), place_name(one.case) if len(places) > 1 else "",
-                size_text(one.case), one.machine if len(machines) > 1 else "",
-            )
-            for index, one in enumerate(all_series)
+            one: SeriesName(", ".join((name, *setting)), place_name(one.case) * (len(places) > 1), size_text(one.case),
+                            one.machine * (len(machines) > 1))
+            for one, (name, *_), setting in zip(all_series, parts, settings, strict=True)
         }  # fmt: skip
         self._sizes: dict[SeriesName, set[int]] = {}
         for one, name in self._names.items():

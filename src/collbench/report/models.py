@@ -107,9 +107,8 @@ def _apart(table: Table) -> Table:
     """What all rows have in common stands in a note, no longer in the rows."""
     columns, common = {}, []
     for name, cells in table.by_column.items():
-        parts, shared = (
-            apart([cell.split(", ") for cell in cells]) if name in _SAME else ([[cell] for cell in cells], [])
-        )
+        whole = [[cell] for cell in cells]
+        parts, shared = apart([cell.split(", ") for cell in cells]) if name in _SAME else (whole, [])
         columns[name] = [", ".join(words).replace(" .. ", " to ") for words in parts]
         common += [f"{', '.join(filter(None, shared))}{_SAME[name]}"] if any(shared) else []
     return Table.of("", columns, (*filter(None, [", ".join(common)]), *table.notes))

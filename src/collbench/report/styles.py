@@ -47,6 +47,19 @@ def library_names(manifest: Manifest) -> str:
     return ", ".join(dict.fromkeys(f"{library.name} {library.version}".rstrip() for library in manifest.libraries))
 
 
+class _Quiet:
+    """Keeps the manifest; says nothing before the first record and after the last."""
+
+    manifest: Manifest
+
+    def begin(self, manifest: Manifest) -> str:
+        self.manifest = manifest
+        return ""
+
+    def end(self) -> str:
+        return ""
+
+
 # For people: one table per heading, skips and remarks below it.
 
 #: Of fewer samples no order statistics enclose the median with 95 %.
@@ -159,9 +172,8 @@ _COLLECTIVE: dict[str, Callable[[Record, Seconds], str]] = {
 
 #: Shown where the rows differ in them.
 _APART: dict[str, Callable[[Record], str]] = {
-    "place": lambda record: "in" if record.in_place else "out",
-    "gate": lambda record: record.gate or "",
-}
+    "place": lambda record: "in" if record.in_place else "out", "gate": lambda record: record.gate or "",
+}  # fmt: skip
 
 
 def _of_collective(measured: Sequence[Record]) -> dict[str, list[str]]:
@@ -220,39 +232,29 @@ def _figures(measured: Sequence[Record]) -> dict[str, list[str]]:
 
 # For programs: every field of a record by name; seconds and bytes, not rounded.
 
-_AXES = tuple(axis.heading for axis in AXES.values())
-
 #: A column for each axis, then what was measured. A workload's own axes are in `settings`, as `name=value`.
 COLUMNS = (
-    "status", "reason", "workload", *_AXES, "settings", "launch", "driver", "gate", "cadence", "clock", "amount",
-    "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
-    "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong", "contended", "oversubscribed",
-    "simulated", "burst", "device_median_s", "legs_median_s", "algorithm", "protocol", "transport", "shared_gpu",
-    "figures", "cpu_user_s", "cpu_system_s", "cpu_wall_s", "rank_hosts",
+    "status", "reason", "workload", *(axis.heading for axis in AXES.values()), "settings", "launch", "driver", "gate",
+    "cadence", "clock", "amount", "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s",
+    "max_s", "mean_s", "lag1", "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong",
+    "contended", "oversubscribed", "simulated", "burst", "device_median_s", "legs_median_s", "algorithm", "protocol",
+    "transport", "shared_gpu", "figures", "cpu_user_s", "cpu_system_s", "cpu_wall_s", "rank_hosts",
 )  # fmt: skip
-
 
 #: Columns that are called as the fields of the record.
 _OF_RECORD = ("status", "reason", "driver", "launch", "gate", "cadence", "clock", "contended", "oversubscribed",
               "burst", "algorithm", "protocol", "transport", "shared_gpu")  # fmt: skip
 
 
-class CsvStyle:
+class CsvStyle(_Quiet):
     """A header, then rows as they come."""
 
-    def __init__(self) -> None:
-        self._simulated = False
-
     def begin(self, manifest: Manifest) -> str:
-        self._simulated = manifest.simulated
-        return _line(COLUMNS)
+        return super().begin(manifest) + _line(COLUMNS)
 
     def add(self, record: Record) -> str:
-        fields = fields_of(record) | {"simulated": self._simulated}
+        fields = fields_of(record) | {"simulated": self.manifest.simulated}
         return _line([fields.get(name) for name in COLUMNS])
-
-    def end(self) -> str:
-        return ""
 
 
 def fields_of(record: Record) -> dict[str, object]:
@@ -292,16 +294,11 @@ def _line(cells: Iterable[object]) -> str:
     return buffer.getvalue()
 
 
-class JsonStyle:
+class JsonStyle(_Quiet):
     """Holds everything until the end."""
 
     def __init__(self) -> None:
-        self._manifest: Manifest | None = None
         self._records: list[dict[str, Any]] = []
-
-    def begin(self, manifest: Manifest) -> str:
-        self._manifest = manifest
-        return ""
 
     def add(self, record: Record) -> str:
         """Adds bandwidths to the record: `algbw` and `busbw` in GB/s."""
@@ -310,8 +307,7 @@ class JsonStyle:
         return ""
 
     def end(self) -> str:
-        manifest = None if self._manifest is None else msgspec.to_builtins(self._manifest)
-        document = msgspec.json.encode({"manifest": manifest, "records": self._records})
+        document = msgspec.json.encode({"manifest": msgspec.to_builtins(self.manifest), "records": self._records})
         return msgspec.json.format(document, indent=2).decode() + "\n"
 
 
@@ -328,18 +324,12 @@ _NAME = {
 }  # fmt: skip
 
 
-class _Grouped(ABC):
-    """What both styles keep: the manifest, the heading of the rows that are printed, and these rows."""
-
-    manifest: Manifest
+class _Grouped(_Quiet, ABC):
+    """What both styles keep: the heading of the rows that are printed, and these rows."""
 
     def __init__(self) -> None:
         self._group: RowGroup | None = None
         self._rows: list[Record] = []
-
-    def begin(self, manifest: Manifest) -> str:
-        self.manifest = manifest
-        return ""
 
     def add(self, record: Record) -> str:
         """The row, with a header where the heading changes; a comment in place of a program's row."""
@@ -352,9 +342,6 @@ class _Grouped(ABC):
 
     @abstractmethod
     def _added(self, record: Record, group: RowGroup) -> str: ...
-
-    @abstractmethod
-    def end(self) -> str: ...
 
 
 class NcclTestsStyle(_Grouped):
@@ -502,10 +489,10 @@ class OsuStyle(_Grouped):
         """The in-place rows that were held; OSU prints no footer, so remarks are comments."""
         text = self._remarks()
         held, self._held = self._held, []
-        if not held:
-            return text
-        self._group = None
-        return text + "".join(self._shown(record, group_of(record)) for record in held) + self._remarks()
+        if held:
+            self._group = None
+            text += "".join(self._shown(record, group_of(record)) for record in held) + self._remarks()
+        return text
 
     def _remarks(self) -> str:
         rows, self._rows = self._rows, []
@@ -520,17 +507,15 @@ class OsuStyle(_Grouped):
             return text + f"# {record.status} at {record.case['size']} B: {record.reason}\n"
         self._rows.append(record)
         s = record.seconds
-        valid = record.samples.n - record.samples.invalid if record.samples else 0
         share = (record.work.count or 0) * DTYPES.get(record.case["dtype"], 0)
         size = f"{share if record.case.workload in _SIZE_IS_A_SHARE else int(record.work.amount):<10d}"
-        numbers = f"{s.mean * 1e6:20.2f}{s.min * 1e6:20.2f}{s.max * 1e6:20.2f}{valid:12d}"
+        numbers = f"{s.mean * 1e6:20.2f}{s.min * 1e6:20.2f}{s.max * 1e6:20.2f}{_valid(record):12d}"
         return text + (size + numbers if "size" in record.case.what else numbers) + "\n"
 
     def _title(self, record: Record) -> str:
         case = record.case
         title = _TITLE.get(case.workload, case.workload)
-        simulated = ", SIMULATED" if self.manifest.simulated else ""
-        place = ", in place" if case["in_place"] else ""
+        simulated, place = ", SIMULATED" * self.manifest.simulated, ", in place" * bool(case["in_place"])
         lines = [
             f"# OSU MPI {title} Latency Test",
             f"# Datatype: {case['dtype'] or 'none'}. Written by collbench {self.manifest.collbench}{simulated}: "

@@ -53,10 +53,6 @@ class Forest:
     axis: str
     scale: Callable[[Axes], None]
 
-    def figure(self, name: str, title: str, caption: str, width: float, values: str) -> Figure:
-        """`width` in inches; `values` in words."""
-        return draw(name, title, caption, self.paint, (width, FRAME + ROW * len(self.labels)), values)
-
     def paint(self, axes: Axes) -> None:
         """On panels in place of these axes."""
         figure = axes.figure
@@ -145,7 +141,8 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
         f"{panel.title}: {', '.join(f'{panel.question.name(one)} {panel.row(one).words}' for _, one in rows if one)}"
         for panel in panels
     )
-    return (forest.figure(name, title, _CAPTION.format(margin=margin * 100), WIDTH, values),)
+    caption, size = _CAPTION.format(margin=margin * 100), (WIDTH, FRAME + ROW * len(rows))
+    return (draw(name, title, caption, forest.paint, size, values),)
 
 
 def _panels(advices: Sequence[Advised]) -> list[Panel]:
@@ -246,7 +243,7 @@ def benchmarks(rows: Sequence[BenchmarkRow], margin: float, title: str, name: st
     forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
                     lambda axes: _scale_of_differences(axes, values, percent, log))  # fmt: skip
     texts = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
-    return forest.figure(name, title, caption, NARROWER, texts)
+    return draw(name, title, caption, forest.paint, (NARROWER, FRAME + ROW * len(rows)), texts)
 
 
 def _scale_of_differences(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:
