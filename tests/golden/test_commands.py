@@ -39,11 +39,9 @@ from collbench.launch.placement import place
 from collbench.machine import facts
 from collbench.machine.facts import Core, Topology
 from collbench.report import STYLES, new_style
-from collbench.report.cells import launch_tables
+from collbench.report.cells import SelfTest, launch_tables, power_table, restlessness, selftest_tables
 from collbench.report.cells import tables as program_tables
-from collbench.report.page.programs import sentences
-from collbench.report.sensitivity import SelfTest, power_table, restlessness
-from collbench.report.sensitivity import tables as power_tables
+from collbench.report.page.contents import sentences
 from collbench.report.tables import LONGEST_LINE, terminal
 from collbench.schema.case import case_of
 from collbench.schema.plan import Plan
@@ -344,7 +342,7 @@ def test_a_self_test(golden: Golden, least: tuple[float | None, float | None]) -
     found = SelfTest(tuple(comparisons), 0.047, least, 8, (), Cost(0.05, 0.1, 12))
     golden(
         f"selftest-{'-'.join('none' if one is None else f'{one * 100:.0f}' for one in least)}.txt",
-        terminal(power_tables(found)),
+        terminal(selftest_tables(found)),
     )
 
 

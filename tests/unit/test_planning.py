@@ -29,7 +29,7 @@ from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import CHANCE, MOST, false_positives, launches_more, power, smallest
 from collbench.analysis.runs import observe
 from collbench.cli.launch import launch_command
-from collbench.report.page.programs import sentences
+from collbench.report.page.contents import sentences
 from collbench.report.verdict import ALTERNATELY, EXTEND, what_tells
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until

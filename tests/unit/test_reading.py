@@ -31,7 +31,7 @@ from collbench.analysis.runs import observe
 from collbench.cli import ANYWHERE, COMMANDS, cli
 from collbench.errors import RunReadError, RunWriteError, in_lines
 from collbench.report.page.contents import chapter
-from collbench.report.page.figures.samples import SamplesByLaunch, StoredSamples
+from collbench.report.page.figures import SamplesByLaunch, StoredSamples
 from collbench.report.page.render import html
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records

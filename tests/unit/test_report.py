@@ -29,12 +29,9 @@ from collbench.analysis.runs import observe
 from collbench.report.advice import Advised, complete
 from collbench.report.cells import tables
 from collbench.report.numbers import is_numbered, numbered, times
-from collbench.report.page import contents
-from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
-from collbench.report.page.figures import curves
-from collbench.report.page.figures import places as places_module
-from collbench.report.page.figures.pictures import choices
-from collbench.report.page.render import MOST_WORDS, seen_at_once
+from collbench.report.page import contents, figures
+from collbench.report.page.pictures import choices
+from collbench.report.page.render import BETTER, MOST_WORDS, OPEN, SERIES, WORSE, seen_at_once
 from collbench.report.paper import beside, paper
 from collbench.report.verdict import what_tells
 from collbench.schema.case import Case
@@ -215,14 +212,13 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
         paint(axes)
         plots.append(Drawn(title, caption, more[1] if len(more) > 1 else "", axes))
 
-    monkeypatch.setattr(places_module, "draw", draw)
-    monkeypatch.setattr(curves, "draw", draw)
+    monkeypatch.setattr(figures, "draw", draw)
     return plots
 
 
 def draw_curves(path: Path, cells: Mapping[Case, Sequence[Entry]]) -> None:
     (question,) = questions(observe(write_run(path, cells)), {})
-    curves.curves(question, "x", "title")
+    figures.curves(question, "x", "title")
 
 
 def isolated(step: str) -> Case:
@@ -234,7 +230,7 @@ def climbed(path: Path, cells: Cells, drawn: list[Drawn]) -> tuple[Drawn, list[C
     observed = observe(write_run(path, {made_case(image="a"): DRIFT, **cells}))
     (question,) = questions(observed, {})
     compared = compare(within(observed, find_factor("policy"), frozenset()), in_blocks=observed.interleaved)
-    places_module.ladders(question, 1024, compared, "x", "title")
+    figures.ladders(question, 1024, compared, "x", "title")
     (one,) = drawn
     return one, compared
 
@@ -302,7 +298,7 @@ def test_steps_of_one_policy_have_a_ladder_too(tmp_path: Path, drawn: list[Drawn
 def test_there_is_no_ladder_where_nothing_is_compared(tmp_path: Path, drawn: list[Drawn]) -> None:
     run = write_run(tmp_path / "run", {made_case("multi", step, image="a"): DRIFT for step in ("ipc", "net", "strict")})
     (question,) = questions(observe(run), {})
-    places_module.ladders(question, 1024, [], "x", "title")
+    figures.ladders(question, 1024, [], "x", "title")
     assert not drawn
 
 

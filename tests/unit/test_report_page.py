@@ -32,12 +32,11 @@ from tests.unit.made_suite import CPU, IO, of, recorded, write_suite
 
 from collbench.analysis.runs import observe
 from collbench.errors import RequestError, to_install
-from collbench.report.page import programs
+from collbench.report.page import contents
 from collbench.report.page.contents import chapter
-from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
-from collbench.report.page.drawing import Figure as Drawn
-from collbench.report.page.figures.pictures import BenchmarkRow, benchmarks
-from collbench.report.page.render import Chapter, html
+from collbench.report.page.pictures import BenchmarkRow, benchmarks
+from collbench.report.page.render import BETTER, OPEN, SERIES, WORSE, Chapter, html
+from collbench.report.page.render import Figure as Drawn
 from collbench.schema.case import Case
 from collbench.schema.record import Record, Work
 from collbench.schema.store import RunWriter
@@ -321,7 +320,7 @@ def picture_of(programs_run: Path, monkeypatch: pytest.MonkeyPatch) -> Painted:
         pictures.append((rows, figure.axes[0]))
         return shown
 
-    monkeypatch.setattr(programs, "benchmarks", remember)
+    monkeypatch.setattr(contents, "benchmarks", remember)
     chapter_of(programs_run, figures=True)
     return pictures[0]
 

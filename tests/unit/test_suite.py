@@ -20,7 +20,7 @@ from collbench.analysis.own_sides import Suite, by_suite, factors_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import measure
 from collbench.errors import PlanError, RequestError
-from collbench.report.page.programs import sentences
+from collbench.report.page.contents import sentences
 from collbench.run.expand import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, check_plan

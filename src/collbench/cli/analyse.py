@@ -37,8 +37,7 @@ from collbench.units import counted, parse_size
 if TYPE_CHECKING:
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
     from collbench.report.models import Answers
-    from collbench.report.page.drawing import Figure
-    from collbench.report.page.render import Chapter
+    from collbench.report.page.render import Chapter, Figure
 
 COMPLETE = ("csv", "latex")  #: Styles with every table; those for people begin with the answer.
 STYLE = flags.option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
@@ -314,7 +313,7 @@ def report_command(options: _ReportOptions) -> None:
     from collbench import workloads
     from collbench.analysis.options import parse_fixed
     from collbench.report.page.contents import chapter, paper_chapter
-    from collbench.report.page.drawing import as_file
+    from collbench.report.page.render import as_file, html
     from collbench.report.paper import beside, paper
 
     output, figure, margin = options.output, options.figure, options.margin

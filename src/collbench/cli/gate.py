@@ -49,7 +49,7 @@ from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
 from collbench.machine.facts import rank_facts
-from collbench.report import sensitivity
+from collbench.report.cells import SelfTest, selftest_document, selftest_tables
 from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason
 from collbench.schema import plan as plan_files
@@ -447,8 +447,8 @@ def selftest_command(options: _SelftestOptions) -> None:
     rate, price = max(map(false_positives, cells)), cost([*chain.from_iterable(cells)], margin)
     least = tuple(chain.from_iterable(smallest(of_question, margin) for of_question in cells))
     comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
-    result = sensitivity.SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
-    print_tables(sensitivity.tables(result), sensitivity.document(result), options.style)
+    result = SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
+    print_tables(selftest_tables(result), selftest_document(result), options.style)
 
 
 def _failed(records: Sequence[Record]) -> str:

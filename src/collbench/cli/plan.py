@@ -47,8 +47,8 @@ from collbench.launch.stacks import Missing
 from collbench.launch.waiting import StopCheck
 from collbench.machine.facts import format_cores
 from collbench.report.caveats import ALONE
+from collbench.report.cells import power_table
 from collbench.report.paper import decidable, paper
-from collbench.report.sensitivity import power_table
 from collbench.report.tables import Table, terminal
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until

@@ -8,14 +8,9 @@ from typing import Protocol
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 
-#: Name that the user types, and the module and class that print it.
-STYLES = {
-    "table": ("styles", "TableStyle"),
-    "nccl-tests": ("peers", "NcclTestsStyle"),
-    "osu": ("peers", "OsuStyle"),
-    "csv": ("styles", "CsvStyle"),
-    "json": ("styles", "JsonStyle"),
-}
+#: Name that the user types, and the class that prints it.
+STYLES = {"table": "TableStyle", "nccl-tests": "NcclTestsStyle", "osu": "OsuStyle", "csv": "CsvStyle",
+          "json": "JsonStyle"}  # fmt: skip
 
 
 class Style(Protocol):
@@ -33,6 +28,5 @@ class Style(Protocol):
 
 def new_style(name: str) -> Style:
     """The style of this name, imported only now: ranks that print nothing need none."""
-    module, style = STYLES[name]
-    printer: Style = getattr(importlib.import_module(f"{__name__}.{module}"), style)()
+    printer: Style = getattr(importlib.import_module(f"{__name__}.styles"), STYLES[name])()
     return printer

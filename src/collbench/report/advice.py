@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import median
@@ -18,11 +18,11 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.analysis.runs import Observed
-from collbench.analysis.tradeoffs import Crossover, FactorEffect, Recovery, crossover, factor_effects, recoveries
+from collbench.analysis.tradeoffs import Crossover, Recovery, crossover, factor_effects, recoveries
 from collbench.report.caveats import dependent, misleading
-from collbench.report.headings import apart, is_program, operation, variant
+from collbench.report.headings import apart, in_place_order, is_program, operation, variant
 from collbench.report.numbers import change, digits, extent, interval, times
-from collbench.report.tables import Table, in_columns_of
+from collbench.report.tables import Table, in_columns_of, more, without_empty
 from collbench.report.verdict import reason, ways_to_tell
 from collbench.units import counted, format_duration, format_size
 
@@ -68,10 +68,9 @@ def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
     """Each advice with its crossovers and with what each step recovers at the largest size."""
     completed = []
     for advice in advices:
-        question = advice.question
-        crossings = [crossover(question, lower.option, upper.option, in_blocks)
+        crossings = [crossover(advice.question, lower.option, upper.option, in_blocks)
                      for lower, upper in pairwise(advice.ranges)]  # fmt: skip
-        recovered = recoveries(question, advice.sizes[-1].size, in_blocks) if advice.sizes else []
+        recovered = recoveries(advice.question, advice.sizes[-1].size, in_blocks) if advice.sizes else []
         completed.append(Advised(advice, tuple(filter(None, crossings)), tuple(recovered)))
     return completed
 
@@ -122,11 +121,11 @@ def sentence(advised: Advised) -> str:
     known = [sizes for sizes in advice.ranges if sizes.known]
     if not known:
         return _unknown(advice)
-    shown = known[:_MOST_RANGES]
-    others = [size.size for one in known[_MOST_RANGES:] for size in one.sizes]
-    word = "no clear choice yet; safest is" if any(one.bound > UNCLEAR for one in shown) else "take"
-    texts = [_range(question, sizes, len(known) == 1) for sizes in shown]
-    return f"{word} {'; '.join((*texts, *[f'see the grid{at(question, *others)}'] * bool(others)))}"
+    others = [size.size for sizes in known[_MOST_RANGES:] for size in sizes.sizes]
+    texts = [_range(question, sizes, len(known) == 1) for sizes in known[:_MOST_RANGES]]
+    texts += [f"see the grid{at(question, *others)}"] * bool(others)
+    unclear = any(sizes.bound > UNCLEAR for sizes in known[:_MOST_RANGES])
+    return f"{'no clear choice yet; safest is' if unclear else 'take'} {'; '.join(texts)}"
 
 
 def _range(question: Question, one: Range, alone: bool) -> str:
@@ -189,12 +188,12 @@ def brief(
     """
     room = MOST_OPTIONS.get(len(advices), 0)
     shown = [_grid(advice, room) for advice in advices] if room else [_summary(advices, whole)]
-    left = 0 if whole else len(known[MOST_MISLEADING:])
+    first = len(known) if whole else MOST_MISLEADING
     unsure = any(len(size.options) > 1 and size.bound > ENOUGH for advised in advices for size in advised.advice.sizes)
     notes = (
         *[_LEGEND] * (room > 0 and any(table.rows for table in shown)),
         *[_FACTORS] * any(row[0].startswith("slowest ") for table in shown for row in table.rows),
-        *known[: len(known) - left], *[f"{left} more, and all options: --why"] * (left > 0),
+        *known[:first], *more(len(known) - first, "more, and all options: --why"),
         *(ways_to_tell(comparisons) if unsure else ()),
     )  # fmt: skip
     return [*shown[:-1], replace(shown[-1], notes=(*shown[-1].notes, *notes))]
@@ -208,33 +207,33 @@ def _grid(advised: Advised, room: int) -> Table:
         return Table(headline, (), ())
     ranked, possible = _ranked(advice), {option for size in advice.sizes for option in size.possible}
     out = {option for size in advice.sizes for option in size.options} - possible
-    few = len(out) <= _MOST_OUT
-    slower = "; ".join(sorted(map(question.name, out))) if few else f"{len(out)} options{_in_common(advice, out)}"
+    slower = "; ".join(sorted(map(question.name, out)))
+    if len(out) > _MOST_OUT:
+        common = [f"{factor} {question.value(next(iter(out)), factor)}" for factor in question.varying
+                  if len({option[factor] for option in out}) == 1]  # fmt: skip
+        slower = f"{len(out)} options{', all with ' * bool(common)}{', '.join(common)}"
     missing = [*dict.fromkeys(question.name(option) for size in advice.sizes for option in size.apart)]
     left_out = [
-        *[f"{len(ranked[room:])} more may be the best"] * bool(ranked[room:]),
-        *[f"slower at every size: {slower}"] * bool(out),
+        *more(len(ranked) - room, "more may be the best"), *[f"slower at every size: {slower}"] * bool(out),
         *[f"not compared at every size: {'; '.join(missing[:2])}{' and others' * (len(missing) > 2)}"] * bool(missing),
     ]  # fmt: skip
-    notes = ["; ".join(left_out)] if left_out else []
-    return _by_size(advised, headline, "", ranked[:room], True, notes)
+    return _by_size(advised, headline, "", ranked[:room], True, filter(None, ["; ".join(left_out)]))
 
 
 def _by_size(
-    advised: Advised, title: str, first: str, options: Sequence[Option], factors: bool, notes: Sequence[str]
+    advised: Advised, title: str, first: str, options: Sequence[Option], factors: bool, notes: Iterable[str]
 ) -> Table:
     """A column for each size; rows are how much factors matter, where options differ in several, and options."""
     question, sizes = advised.advice.question, _shown(advised.advice.sizes)
     effects = [factor_effects(question, size) for size in sizes] if factors else []
-    matter = [factor for factor in question.varying if any(factor in one for one in effects)]
-    names = [f"slowest {factor}" for factor in matter if len(matter) > 1] + list(map(question.name, options))
+    matter = [factor for factor in question.varying if any(factor in effect for effect in effects)]
+    matter = matter if len(matter) > 1 else []
+    names = [f"slowest {factor}" for factor in matter] + list(map(question.name, options))
     columns = {first: names} if names else {}
-    for index, one in enumerate(sizes if names else ()):
-        cells = [_effect(effects[index].get(factor)) for factor in matter if len(matter) > 1]
-        columns[format_size(one.size) if sized(question) else "time"] = [
-            *cells,
-            *(_cell(one, option) for option in options),
-        ]
+    for index, size in enumerate(sizes if names else ()):
+        known = [effects[index].get(factor) for factor in matter]  # `single 2 to 46 %`: the slowest over the fastest
+        cells = [f"{effect.slowest} {extent(effect.least, effect.largest)}" if effect else "-" for effect in known]
+        columns[format_size(size.size) if sized(question) else "time"] = cells + [_cell(size, one) for one in options]
     return Table.of(title, columns, notes)
 
 
@@ -264,58 +263,36 @@ def _cell(one: AtSize, option: Option) -> str:
     return f"{most}{behind}"
 
 
-def _effect(effect: FactorEffect | None) -> str:
-    """`single 2 to 46 %`, `mpich 1.60 to 8.00x`: the slowest value over the fastest."""
-    return "-" if effect is None else f"{effect.slowest} {extent(effect.least, effect.largest)}"
-
-
-def _in_common(advice: Advice, options: Collection[Option]) -> str:
-    """`, all with single`: the values of factors that all of these have, and others do not all have."""
-    values = [f"{factor} {advice.question.value(next(iter(options)), factor)}" for factor in advice.question.varying
-              if len({option[factor] for option in options}) == 1]  # fmt: skip
-    return f", all with {', '.join(values)}" if values else ""
-
-
 def _summary(advices: Sequence[Advised], whole: bool) -> Table:
     titles, shared = apart([advised.title.split(", ") for advised in advices])
-    every = [(", ".join(title), advised, one) for title, advised in zip(titles, advices, strict=True)
-             for one in advised.advice.ranges or (None,)]  # fmt: skip
-    rows = every if whole else every[:MOST_ROWS]
-    columns = in_columns_of(rows, {
-        "operation": lambda row: row[0],
-        "size (B)": lambda row: _sizes(*row[1:]),
-        "take": lambda row: _taken(*row[1:]),
-        "at most slower than the best": lambda row: _lost(row[2]) if row[2] else sentence(row[1]),
-        "may be the best too": lambda row: _rivals(*row[1:]),
-    })  # fmt: skip
-    taken = sum(one.bound <= ENOUGH for *_, one in every if one and one.known)
+    every = [(advised, of) for advised in advices for of in advised.advice.ranges or (None,)]
+    operations = {id(advised): ", ".join(title) for title, advised in zip(titles, advices, strict=True)}
+    rows = [(operations[id(advised)], *_summed(advised, of)) for advised, of in every]
+    shown = rows if whole else rows[:MOST_ROWS]
+    taken = sum(of.bound <= ENOUGH for _, of in every if of and of.known)
     title = f"{taken or 'none'} of {len(every)} choices decided to within {slowdown(ENOUGH)} of the best"
     title += f"; in all: {', '.join(shared)}" if shared else ""
-    return Table.of(title, columns, [f"{len(every) - len(rows)} more rows: --why"] * (len(every) > len(rows)))
+    heads = ("operation", "size (B)", "take", "at most slower than the best", "may be the best too")
+    return without_empty(Table(title, heads, tuple(shown), tuple(more(len(rows) - len(shown), "more rows: --why"))))
 
 
-def _sizes(advised: Advised, one: Range | None) -> str:
-    return at(advised.advice.question, *(size.size for size in one.sizes)).removeprefix(" at ") if one else ""
-
-
-def _taken(advised: Advised, one: Range | None) -> str:
-    safest = " (safest)" if one and one.known and one.bound > UNCLEAR else ""
-    return f"{advised.advice.question.name(one.option)}{safest}" if one else "-"
-
-
-def _rivals(advised: Advised, one: Range | None) -> str:
-    rivals = list(map(advised.advice.question.name, one.rivals)) if one and one.known else []
-    return "; ".join((*rivals[:1], *[f"{len(rivals) - 1} more"] * (len(rivals) > 1)))
+def _summed(advised: Advised, of: Range | None) -> tuple[str, str, str, str]:
+    """Sizes, what to take, what it may lose, and what may be the best too."""
+    if of is None:
+        return "", "-", sentence(advised), ""
+    question = advised.advice.question
+    rivals = list(map(question.name, of.rivals)) if of.known else []
+    return (at(question, *(size.size for size in of.sizes)).removeprefix(" at "),
+            question.name(of.option) + " (safest)" * (of.known and of.bound > UNCLEAR), _lost(of),
+            "; ".join((*rivals[:1], *more(len(rivals) - 1, "more"))))  # fmt: skip
 
 
 def cautions(
     advices: Sequence[Advised], observed: Observed, comparisons: Sequence[Comparison], also: Sequence[str] = ()
 ) -> list[str]:
     """What could mislead in any of the answers, the gravest first: of what was asked, and what is `also` known."""
-    questions = [advised.advice.question for advised in advices]
-    cells = {
-        cell.case: cell for question in questions for of_size in question.cells.values() for cell in of_size.values()
-    }
+    by_size = [cells for advised in advices for cells in advised.advice.question.cells.values()]
+    cells = {cell.case: cell for of_size in by_size for cell in of_size.values()}
     lines = (*also, *(dependent(comparisons) if comparisons else ()))
     return list(misleading(replace(observed, cells=cells), lines, whole=False))
 
@@ -341,8 +318,7 @@ def costs(advised: Advised) -> Table:
     advice, options = advised.advice, advised.advice.question.options
     left = [format_size(size.size) for size in advice.sizes if size not in _shown(advice.sizes)]
     notes = [f"measured too: {', '.join(left)} (--style json has all sizes)"] * bool(left)
-    ordered = sorted(options, key=lambda option: (option["library"], option.isolation_order, option))
-    shown = ordered if len(options) > 1 and advice.sizes else []
+    shown = in_place_order(options) if len(options) > 1 and advice.sizes else []
     return _by_size(advised, advised.title, "option", shown, False, notes)
 
 
@@ -359,25 +335,23 @@ def sentences(advised: Advised) -> list[str]:
     sizes: dict[str, list[int]] = {}
     for line, size in remarks:
         sizes.setdefault(line, []).append(size)
-    return [f"{answer[:1].upper()}{answer[1:]}.", *(_crossing(question, one) for one in advised.crossovers),
+    crossings = []
+    for crossing in advised.crossovers:
+        sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
+        how = "too few launches for an interval" if crossing.interval is None else _between(*crossing.interval)
+        at_about = f"at about {_rounded(crossing.size)} (interpolated; {how})"
+        crossings.append(f"The choice changes {at_about}: {sides}.")
+    return [f"{answer[:1].upper()}{answer[1:]}.", *crossings,
             *filter(None, (_recovered(question, steps) for steps in by_library.values())),
             *(line.replace("{}", at(question, *own), 1) for line, own in sizes.items())]  # fmt: skip
 
 
-def _crossing(question: Question, crossing: Crossover) -> str:
-    sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
-    how = "too few launches for an interval" if crossing.interval is None else _between(*crossing.interval)
-    return f"The choice changes at about {_rounded(crossing.size)} (interpolated; {how}): {sides}."
-
-
 def _between(low: float, high: float) -> str:
     """In words, from measured sizes; an end of 0 or infinity lies beyond them."""
-    if low == 0.0 and high == math.inf:
-        return "possibly beyond the sizes measured, either way"
+    if high == math.inf:
+        return f"above {format_size(int(low))}" if low else "possibly beyond the sizes measured, either way"
     if low == 0.0:
         return f"below {format_size(int(high))}"
-    if high == math.inf:
-        return f"above {format_size(int(low))}"
     return f"between {format_size(int(low))} and {format_size(int(high))}"
 
 
@@ -448,30 +422,25 @@ def document(
 def _entry(advised: Advised) -> dict[str, Any]:
     advice, question = advised.advice, advised.advice.question
     return {
-        "operation": advised.title,
-        "answer": sentence(advised),
-        "why": sentences(advised),
+        "operation": advised.title, "answer": sentence(advised), "why": sentences(advised),
         "ranges": [
             {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": question.name(of.option) if of.known else None,
              "at_most": of.bound if of.known else None, "may_be_best_too": sorted(map(question.name, of.rivals))}
             for of in advice.ranges
         ],
         "sizes": [_size(question, size) for size in advice.sizes],
-        "crossovers": [_named(question, one) for one in advised.crossovers],
-        "recovered": [_named(question, recovery) | {"step": recovery.step["isolation"]}
-                      for recovery in advised.recoveries],
+        "crossovers": [_named(question, crossing) for crossing in advised.crossovers],
+        "recovered": [_named(question, one) | {"step": one.step["isolation"]} for one in advised.recoveries],
     }  # fmt: skip
 
 
 def _named(question: Question, item: Crossover | Recovery) -> dict[str, Any]:
-    """By field, options by their names."""
     return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(item).items()}
 
 
 def _size(question: Question, one: AtSize) -> dict[str, Any]:
     return {
-        "size": one.size,
-        "take": question.name(one.take) if one.known else None,
+        "size": one.size, "take": question.name(one.take) if one.known else None,
         "at_most": one.bound if one.known else None,
         "seconds": median(question.cells[one.size][one.take].medians),
         "options": {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from pathlib import Path
 from statistics import median
 
 from collbench.analysis.compare import Comparison
@@ -16,16 +15,10 @@ from collbench.analysis.launches import dependent as launches_dependent
 from collbench.analysis.options import questions
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Flaw, Observed, Shortage
-from collbench.report.headings import (
-    differing,
-    image_and_place,
-    is_program,
-    operation,
-    place_order,
-    row_words,
-    size_text,
-)
+from collbench.report import headings
+from collbench.report.headings import differing, image_and_place, is_program, row_words, size_text
 from collbench.report.numbers import difference_text
+from collbench.report.tables import more
 from collbench.schema.record import Record
 from collbench.schema.store import is_gate
 from collbench.units import counted, format_size
@@ -40,17 +33,12 @@ NOT_INTERLEAVED = (
 
 #: Why a launch had no other beside it, in words; that the plan says so, or has nothing to compare, is no caution.
 ALONE = {
-    "engine": "its engine cannot",
-    "gpus": "GPUs",
-    "programs": "programs",
-    "oversubscribed": "more ranks than cores",
-    "memory": "too little memory",
-    "shared": "the worlds shared memory, files or connections",
+    "engine": "its engine cannot", "gpus": "GPUs", "programs": "programs", "oversubscribed": "more ranks than cores",
+    "memory": "too little memory", "shared": "the worlds shared memory, files or connections",
     "elsewhere": "the worlds were on different processors",
     "unreachable": "ranks could not connect to collbench launch",
-    "awake": "a world computed while it should have slept",
-    "partner": "the other world failed or skipped the case",
-}
+    "awake": "a world computed while it should have slept", "partner": "the other world failed or skipped the case",
+}  # fmt: skip
 
 #: The share of late samples above which a caution mentions them.
 LATE = 0.1
@@ -96,10 +84,8 @@ def of_records(rows: Sequence[Record]) -> list[str]:
     lines += [SHARED_GPU] * any(record.shared_gpu for record in measured)
     lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
     works = [(record.work, record.case) for record in measured if record.work is not None]
-    if empty := len({case["size"] for work, case in works if work.amount == 0 < case["size"] and case["dtype"]}):
-        lines.append(
-            f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls"
-        )
+    empty = len({case["size"] for work, case in works if work.amount == 0 < case["size"] and case["dtype"]})
+    lines += more(empty, "of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls")
     if contended := [record for record in measured if record.contended]:
         lines.append(f"tasks waited for a CPU while these were measured: {_named(contended, measured, rows)}")
     return lines
@@ -113,15 +99,14 @@ def _named(some: Sequence[Record], of: Sequence[Record], rows: Sequence[Record])
         return "all sizes"
     rounded = any(record.work is not None and record.work.amount != record.case["size"] for record in some)
     listed = ", ".join(dict.fromkeys(format_size(record.case["size"]) for record in some))
-    return f"{listed} (sizes asked for)" if rounded else listed
+    return listed + " (sizes asked for)" * rounded
 
 
 def _of_clocks(measured: Sequence[Record]) -> list[str]:
-    """How well the clocks of several hosts were synchronised, at worst."""
     errors = [record.clock_error for record in measured if record.clock_error is not None]
     if not errors:
         return []
-    seen, bound = (f"{max(times) * 1e6:.2g} us" for times in ([e.seen for e in errors], [e.bound for e in errors]))
+    seen, bound = (f"{max(getattr(error, name) for error in errors) * 1e6:.2g} us" for name in ("seen", "bound"))
     return [f"clocks of {max(e.hosts for e in errors)} hosts agree within {seen} as seen, {bound} guaranteed"]
 
 
@@ -150,13 +135,11 @@ def slowest_hosts(measured: Sequence[tuple[str, float, str]]) -> list[str]:
 
 
 def _of_gpus(measured: Sequence[Record]) -> list[str]:
-    """How bytes travelled between GPUs, and which GPUs were throttled."""
     with_gpus = [record for record in measured if record.ranks is not None and record.ranks.on_gpus]
     ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
     slowed: dict[str, dict[str, None]] = {}
-    for state in (state for record in measured for state in record.gpus):
-        for reading in (state.before, state.after):
-            slowed.setdefault(reading.uuid, {}).update(dict.fromkeys(reading.throttled or ()))
+    for reading in (reading for record in measured for gpu in record.gpus for reading in (gpu.before, gpu.after)):
+        slowed.setdefault(reading.uuid, {}).update(dict.fromkeys(reading.throttled or ()))
     lines = [f"connections between GPUs: {'; '.join(ways)}"] * bool(ways)
     return lines + [f"{uuid} was throttled: {', '.join(reasons)}" for uuid, reasons in slowed.items() if reasons]
 
@@ -174,7 +157,6 @@ def cautions(cells: Sequence[Cell]) -> list[str]:
 
 
 def disturbances(cells: Sequence[Cell]) -> list[str]:
-    """What disturbed these cells, each line once."""
     return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell))) + often_late(cells)
 
 
@@ -206,7 +188,6 @@ def failed(cells: Sequence[Cell]) -> list[str]:
 
 
 def waited(cells: Sequence[Cell]) -> list[str]:
-    """The line that tasks waited for a CPU, if they did."""
     contended = sum(len(cell.contended) for cell in cells)
     launches = sum(len(cell.medians) for cell in cells)
     return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
@@ -217,15 +198,14 @@ def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
 
     Each cell is given by its sides, one or both.
     """
-    wide = sum(any(map(_unlike, sides)) for sides in cells)
-    of = counted(len(cells), "cell")
-    return [f"in {wide} of {of} launches differ by more than half: see the samples"] * bool(wide)
 
+    def wide(side: Cell) -> bool:
+        """Of duets it does not matter: what both worlds have in common is no part of their ratio."""
+        in_turns = len(side.turns) >= len(side.medians)
+        return not in_turns and len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
 
-def _unlike(side: Cell) -> bool:
-    """Of duets it does not matter: what both worlds have in common is no part of their ratio."""
-    in_turns = len(side.turns) >= len(side.medians)
-    return not in_turns and len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
+    number, of = sum(any(map(wide, sides)) for sides in cells), counted(len(cells), "cell")
+    return [f"in {number} of {of} launches differ by more than half: see the samples"] * bool(number)
 
 
 def late_samples(cells: Sequence[Cell]) -> str:
@@ -234,11 +214,9 @@ def late_samples(cells: Sequence[Cell]) -> str:
     if not late:
         return ""
     worst = max(cells, key=_late)
-    names: tuple[Callable[[Cell], str], ...] = (
-        lambda cell: operation(cell.case),
-        lambda cell: f"{cell.case['driver']} driver",
-    )
-    words = [name(worst) for name in names if len(set(map(name, cells))) > 1]
+    names = {id(cell): (headings.operation(cell.case), f"{cell.case['driver']} driver") for cell in cells}
+    words = [word for word, every in zip(names[id(worst)], zip(*names.values(), strict=True), strict=True)
+             if len(set(every)) > 1]  # fmt: skip
     where = ", ".join(filter(None, (*words, size_text(worst.case), image_and_place(worst))))
     most = f"; of the worst cell {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
     return f"{_percent(late / samples)} of the samples began late at the gate and are excluded{most}"
@@ -268,10 +246,10 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
     """
     blocks, until_decided = rows[0].blocks, rows[0].pair.base.until_decided
     left_out, contended = (sum(getattr(row, name) for row in rows) for name in ("left_out", "contended"))
-    more = planned and any(row.launches_more is not None and row.launches[0] >= FEWEST for row in rows)
+    lacking = planned and any(row.launches_more is not None and row.launches[0] >= FEWEST for row in rows)
     slow_at_times = any(row.slow is not None for row in rows)
-    said = {
-        "needs about k more launches: with so many more, a verdict has a probability of 80 %": more,
+    lines = {
+        "needs about k more launches: with so many more, a verdict has a probability of 80 %": lacking,
         NOT_INTERLEAVED: not blocks,
         "launched until decided: intervals hold after any number of blocks": blocks and until_decided,
         **dict.fromkeys((*dependent(rows), *_in_turns(rows)), True),
@@ -280,7 +258,7 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
         f"over {SLOW} times the median: occasional slow launches or samples, which a median does not show":
             slow_at_times,
     }  # fmt: skip
-    return [line for line, holds in said.items() if holds]
+    return [line for line, holds in lines.items() if holds]
 
 
 def dependent(rows: Sequence[Comparison]) -> list[str]:
@@ -295,12 +273,10 @@ def _in_turns(rows: Sequence[Comparison]) -> list[str]:
     effects = duet_effects([comparison.pair for comparison in rows])
     if effects is None:
         return []
-    what = (
-        f"duets in {counted(effects.launches, 'launch', 'launches')}: both worlds alive, measured alternately in slices"
-    )
-    lines = [
-        what if effects.start is None else f"{what}; effect of being started first: {difference_text(effects.start)}"
-    ]
+    launches = counted(effects.launches, "launch", "launches")
+    lines = [f"duets in {launches}: both worlds alive, measured alternately in slices"]
+    if effects.start is not None:
+        lines[0] += f"; effect of being started first: {difference_text(effects.start)}"
     for effect, when in ((effects.before, "after a slice of its own"), (effects.age, "in the second half of slices")):
         if effect is not None and effect.excludes(1.0):
             lines.append(f"effect on the other side {when}: {difference_text(effect)}")
@@ -308,7 +284,6 @@ def _in_turns(rows: Sequence[Comparison]) -> list[str]:
 
 
 def differing_facts(rows: Sequence[Comparison]) -> list[str]:
-    """In which facts of the environment the sides differ."""
     pairs = [comparison.pair for comparison in rows]
     lines = [f"{pair.base_name} against {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
     lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
@@ -317,17 +292,16 @@ def differing_facts(rows: Sequence[Comparison]) -> list[str]:
 
 def differing_transports(rows: Sequence[Comparison]) -> list[str]:
     """How the bytes travelled, where that is not the same on both sides."""
-    pairs = [comparison.pair for comparison in rows]
-    lines = [f"transport: {_transport(pair.base, pair.base_name)}; {_transport(pair.other, pair.other_name)}"
-             for pair in pairs if pair.base.transports != pair.other.transports]  # fmt: skip
-    return list(dict.fromkeys(lines))
 
+    def transport(cell: Cell, name: str) -> str:
+        """`mpich single strict CMA`: image, name of the side and place, each once, and how the bytes travelled."""
+        words = dict.fromkeys(filter(None, (cell.case.where.image, name, cell.case.where.text)))
+        return f"{' '.join(words)} {', '.join(sorted(cell.transports)) or 'unknown'}"
 
-def _transport(cell: Cell, name: str) -> str:
-    """`mpich single strict CMA`: image, name of the side and place, each once, and how the bytes travelled."""
-    where = cell.case.where
-    words = dict.fromkeys(word for word in (where.image, name, where.text) if word)
-    return f"{' '.join(words)} {', '.join(sorted(cell.transports)) or 'unknown'}"
+    pairs = [row.pair for row in rows if row.pair.base.transports != row.pair.other.transports]
+    return list(dict.fromkeys(
+        f"transport: {transport(pair.base, pair.base_name)}; {transport(pair.other, pair.other_name)}" for pair in pairs
+    ))  # fmt: skip
 
 
 def differing_results(rows: Sequence[Comparison], named: bool = False) -> list[str]:
@@ -338,32 +312,28 @@ def differing_results(rows: Sequence[Comparison], named: bool = False) -> list[s
     by_name: dict[str, list[Comparison]] = {}
     for row in rows:
         by_name.setdefault(row.pair.base.case.workload, []).append(row)
-    lines = [f"{f'{name}: ' * named}{_unequal(row, one, parameters(own))}"
-             for name, own in by_name.items() for row in own for one in unequal(row.pair)]  # fmt: skip
+    lines = [f"{f'{name}: ' * named}{_unequal(row, figure, _parameters(same))}"
+             for name, same in by_name.items() for row in same for figure in unequal(row.pair)]  # fmt: skip
     return list(dict.fromkeys(lines))
 
 
-def parameters(rows: Sequence[Comparison]) -> list[str]:
-    """In which these differ, without measures."""
+def _parameters(rows: Sequence[Comparison]) -> list[str]:
     return [name for name in differing([row.pair.base.case for row in rows]) if name != "measure"]
 
 
 def _unequal(comparison: Comparison, one: Unequal, names: Sequence[str]) -> str:
     words = row_words(comparison.pair.base.case, names)
     sides = ((one.base, comparison.pair.base_name), (one.other, comparison.pair.other_name))
-    values = ", ".join(f"{_listed(values)} ({name})" for values, name in sides if values)
+    listed = [(name, [*map("{:g}".format, values[:MOST_VALUES]), *more(len(values) - MOST_VALUES, "more")])
+              for values, name in sides if values]  # fmt: skip
+    values = ", ".join(f"{' and '.join(words)} ({name})" for name, words in listed)
     return (f"results differ{words and f', {words}'}: {one.name} {values}; the same software should give the same, so "
             "the sides do not compute alike")  # fmt: skip
 
 
-def _listed(values: Sequence[float]) -> str:
-    more = len(values) - MOST_VALUES
-    return " and ".join(f"{value:g}" for value in values[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
-
-
 def cpu_waited(rows: Sequence[Comparison]) -> list[str]:
     """Where one side took longer for the same CPU seconds, with the parameters of the row."""
-    names = parameters(rows)
+    names = _parameters(rows)
     lines = []
     for row in rows:
         base, other = row.cpu
@@ -400,12 +370,8 @@ def shortage_text(short: Shortage) -> str:
     planned = counted(short.planned, "launch", "launches")
     if short.growing:
         return f"{short.run} is still being measured: {fewer} than its {planned}"
-    return f"{short.run} was stopped before its {planned}: {fewer} (to finish it: {resume_command(short.run)})"
-
-
-def resume_command(run: Path) -> str:
-    """What measures the launches that a run lacks; its plan is the user's to name."""
-    return f"collbench {'gate' if is_gate(run) else 'launch'} PLAN --resume {shlex.quote(str(run))}"
+    command = f"collbench {'gate' if is_gate(short.run) else 'launch'} PLAN --resume {shlex.quote(str(short.run))}"
+    return f"{short.run} was stopped before its {planned}: {fewer} (to finish it: {command})"
 
 
 def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True) -> tuple[str, ...]:
@@ -413,7 +379,7 @@ def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True)
 
     If not the `whole`, then without a few late samples, which change no verdict.
     """
-    cells = sorted(observed.cells.values(), key=lambda cell: place_order(cell.case))
+    cells = sorted(observed.cells.values(), key=lambda cell: headings.place_order(cell.case))
     choices = any(len(question.options) > 1 for question in questions(observed, {}))
     few = sum(0 < len(cell.medians) < FEWEST for cell in cells)
     throttled = sorted({reason for cell in cells for reason in cell.slowed})

@@ -20,8 +20,8 @@ from collbench.errors import in_one_line
 from collbench.report.caveats import LATE, flaw_text
 from collbench.report.cells import entry
 from collbench.report.headings import apart, heading, size_text
-from collbench.report.numbers import between, change, difference_text
-from collbench.report.tables import INTERVAL, Table, in_columns_of
+from collbench.report.numbers import change, difference_text
+from collbench.report.tables import INTERVAL, Table, in_columns_of, more
 from collbench.report.verdict import reason, remarks, remedy, slow_text
 from collbench.schema.case import names_in
 from collbench.schema.plan import Side
@@ -61,7 +61,7 @@ def margins_text(margins: Margins) -> str:
 def names_of(answers: Sequence[Answer]) -> AnswerNames:
     """The names of all planned cells."""
     named, shared = apart([_parts(answer) for answer in answers])
-    labels = [", ".join(own) or one.base.workload for own, one in zip(named, answers, strict=True)]
+    labels = [", ".join(own) or answer.base.workload for own, answer in zip(named, answers, strict=True)]
     sizes = [size_text(answer.base) for answer in answers]
     times, counts = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
     for number, key in enumerate(zip(labels, sizes, strict=True)):
@@ -73,8 +73,8 @@ def names_of(answers: Sequence[Answer]) -> AnswerNames:
 
 def _parts(answer: Answer) -> list[str]:
     """What is measured on both sides, and where, without what they differ in."""
-    differing = [name for name in names_in((answer.base, answer.other)) if answer.base[name] != answer.other[name]]
-    case = answer.base.without(differing) if differing else answer.base
+    case = answer.base.without([name for name in names_in((answer.base, answer.other))
+                                if answer.base[name] != answer.other[name]])  # fmt: skip
     place = "" if case.where.on_host else case.where.text
     return [part for part in (*heading(case).split(", "), case.where.image or "", place) if part]
 
@@ -124,8 +124,8 @@ def _share(number: int, launches: int) -> str:
 
 
 def _first(*reasons: str) -> str:
-    more = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
-    return f"{reasons[0] if reasons else 'no reason'}{more}"
+    others = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
+    return f"{reasons[0] if reasons else 'no reason'}{others}"
 
 
 def _few(used: Reason | int, lacking: int = 0, contended: int = 0, left_out: int = 0) -> str:
@@ -194,7 +194,9 @@ def sentence(judgement: Judgement, names: AnswerNames, quote: Callable[[str], st
 
     fails = [f"{of(broken)} broken: {quote(shortened(_cause(broken[0]), LONGEST_REASON))}"] if broken else []
     if losses:
-        fails.append(f"{of(losses)} slower by more than {margin}: {_listed(losses, names, quote)}")
+        named = (f"{quote(shortened(names.of(one), LONGEST_NAME))} {shown_difference(one)}" for one in losses[:NAMED])
+        listed = " and ".join((", ".join(named), *more(len(losses) - NAMED, "more")))
+        fails.append(f"{of(losses)} slower by more than {margin}: {listed}")
     rest = [f"{len(passed)} pass"] if passed else []
     if judgement.unfinished is not None:
         return f"NO ANSWER {'; '.join([_interrupted(judgement, quote), *fails, *rest])}"
@@ -222,19 +224,11 @@ def _reasons(answers: Sequence[Answer], quote: Callable[[str], str]) -> str:
     if len({why(answer) for answer in answers}) == 1:
         return quote(shortened(why(answers[0]), LONGEST_REASON))
     counts = Counter(answer.doubt.name for answer in answers if answer.doubt is not None)
-    few = [
-        answer.comparison for answer in answers if answer.doubt is not None and answer.doubt.name == "too few launches"
-    ]
+    few = [answer.comparison for answer in answers if answer.doubt and answer.doubt.name == "too few launches"]
     most = max((comparison.launches_more or 0 for comparison in few if comparison is not None), default=0)
     which = "" if len(few) == len(answers) else f" {len(few)} of them"
-    more = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
-    return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{more}"
-
-
-def _listed(losses: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
-    named = [f"{quote(shortened(names.of(loss), LONGEST_NAME))} {shown_difference(loss)}" for loss in losses[:NAMED]]
-    more = len(losses) - NAMED
-    return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
+    lacking = f"; about {counted(most, 'more launch', 'more launches')} would decide{which}" if most else ""
+    return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{lacking}"
 
 
 def _largest(passed: Sequence[Answer], names: AnswerNames, quote: Callable[[str], str]) -> str:
@@ -287,9 +281,7 @@ def limits(answers: Sequence[Answer]) -> list[str]:
     """`results not checked`, `late samples in 3 of them`: each that holds for a side of any of these cells."""
     pairs = [answer.comparison.pair for answer in answers if answer.comparison is not None]
     numbers = {name: sum(holds(pair.base) or holds(pair.other) for pair in pairs) for name, holds in _LIMITS.items()}
-    return [
-        name if number == len(answers) else f"{name} in {number} of them" for name, number in numbers.items() if number
-    ]
+    return [f"{name}{f' in {number} of them' * (number < len(answers))}" for name, number in numbers.items() if number]
 
 
 # The table.
@@ -300,17 +292,18 @@ def tables(judgement: Judgement, names: AnswerNames, every: bool = False, comple
     ordered = in_order(judgement)
     grave = [answer for answer in ordered if answer.state != "no loss"]
     shown = ordered if every else grave[:MOST_ROWS] if grave else ordered[:NEAREST]
-    left_out = len(ordered) - len(shown)
-    difference = {"difference": shown_difference}
+    difference: dict[str, Callable[[Answer], str]] = {"difference": shown_difference}
     if complete:
-        difference = {"difference (%)": _measured_difference, f"difference{INTERVAL}": _interval}
+        difference = {"difference (%)": lambda one: "".join(_percents(one)[:1]),
+                      f"difference{INTERVAL}": lambda one: " .. ".join(_percents(one)[1:])}  # fmt: skip
     columns = in_columns_of(shown, {
         "answer": lambda one: one.state, "what": lambda one: names.cells[id(one)],
         "size (B)": lambda one: names.sizes[id(one)], **difference,
         "base": lambda one: _time(one, "base"), "other": lambda one: _time(one, "other"),
         **({"why": why} if complete else {}),
     })  # fmt: skip
-    lines = [*_reason_lines(judgement), *notes(judgement), *[f"every cell: --all ({left_out} more)"] * (left_out > 0)]
+    left_out = [f"every cell: --all ({len(ordered) - len(shown)} more)"] * (len(ordered) > len(shown))
+    lines = [*_reason_lines(judgement), *notes(judgement), *left_out]
     return [Table(sentence(judgement, names), (), ()), Table.of(names.shared, columns, lines)]
 
 
@@ -318,24 +311,14 @@ def _ratio(answer: Answer) -> Estimate | None:
     return None if answer.comparison is None else answer.comparison.ratio
 
 
-def _measured_difference(answer: Answer) -> str:
+def _percents(answer: Answer) -> list[str]:
     ratio = _ratio(answer)
-    return "" if ratio is None else _percent(ratio.value)
-
-
-def _interval(answer: Answer) -> str:
-    ratio = _ratio(answer)
-    return between((ratio and ratio.interval) or (), _percent)
-
-
-def _percent(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.2f}"
+    return [f"{(value - 1) * 100:+.2f}" for value in (ratio.value, *(ratio.interval or ()))] if ratio else []
 
 
 def _time(answer: Answer, side: str) -> str:
-    comparison = answer.comparison
-    time = None if comparison is None else comparison.base if side == "base" else comparison.other
-    return "" if time is None else format_duration(time.value)
+    time: Estimate | None = getattr(answer.comparison, side, None)
+    return format_duration(time.value) if time else ""
 
 
 def _reason_lines(judgement: Judgement) -> list[str]:
@@ -345,8 +328,7 @@ def _reason_lines(judgement: Judgement) -> list[str]:
         return []
     lines = [f"{shortened(reason, LONGEST_LINE)}{f' ({number} cells)' if number > 1 else ''}"
              for reason, number in reasons.items()]  # fmt: skip
-    more = len(lines) - MOST_REASONS
-    return [*lines[:MOST_REASONS], *[f"{more} more reasons: gate.json"] * (more > 0)]
+    return lines[:MOST_REASONS] + more(len(lines) - MOST_REASONS, "more reasons: gate.json")
 
 
 def in_order(judgement: Judgement) -> list[Answer]:
@@ -371,54 +353,38 @@ def notes(judgement: Judgement) -> list[str]:
 
 def _launches(compared: Sequence[Comparison]) -> str:
     """`14 launches a side`, or `6 to 14`; and what bounds are."""
-    least, *_, most = sorted(min(comparison.launches) for comparison in compared for _ in range(2))
-    number = f"{least}" if least == most else f"{least} to {most}"
+    numbers = [min(comparison.launches) for comparison in compared]
+    number = " to ".join(dict.fromkeys(map(str, (min(numbers), max(numbers)))))
     return f"{number} launches a side; at most 1 gate in 20 names a false loss, and 1 cell in 20 passes falsely"
 
 
 def document(judgement: Judgement, names: AnswerNames) -> dict[str, Any]:
     """`cells` has every planned cell, in the plan's order; the counts of the four answers add up to `planned`."""
-    plan = judgement.plan
+    counts = Counter(answer.state for answer in judgement.answers)
     return {
-        "answer": sentence(judgement, names),
-        "exit_code": judgement.code,
-        "unfinished": to_builtins(judgement.unfinished),
-        "margins": to_builtins(judgement.margins),
-        "plan": plan.plan,
+        "answer": sentence(judgement, names), "exit_code": judgement.code,
+        "unfinished": to_builtins(judgement.unfinished), "margins": to_builtins(judgement.margins),
+        "plan": judgement.plan.plan,
         **{side.name: {**to_builtins(side.overrides), "files": dict(side.files)} for side in judgement.sides},
-        "planned": len(judgement.answers),
-        "broken": len(judgement.of("broken")),
-        "lost": len(judgement.of("loss")),
-        "no_loss": len(judgement.of("no loss")),
-        "not_answered": len(judgement.of("no answer")),
-        "accepted": list(judgement.accepted),
-        "differences": list(judgement.differences),
-        "refused": list(map(cause_text, judgement.refused)),
-        "notes": notes(judgement),
-        "cells": [_cell(answer, names) for answer in judgement.answers],
-    }
-
-
-def _cell(answer: Answer, names: AnswerNames) -> dict[str, Any]:
-    doubt = answer.doubt
-    return {
-        "name": names.of(answer),
-        "answer": answer.state,
-        "reason": None if doubt is None else doubt.name,
-        "why": None if doubt is None else doubt_text(doubt),
-        "base": to_builtins(answer.base),
-        "other": to_builtins(answer.other),
-        "comparison": None if answer.comparison is None else entry(answer.comparison),
-    }
-
-
-#: What XML 1.0 cannot hold, after control characters are escaped.
-_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+        "planned": len(judgement.answers), "broken": counts["broken"], "lost": counts["loss"],
+        "no_loss": counts["no loss"], "not_answered": counts["no answer"],
+        "accepted": list(judgement.accepted), "differences": list(judgement.differences),
+        "refused": list(map(cause_text, judgement.refused)), "notes": notes(judgement),
+        "cells": [
+            {"name": names.of(answer), "answer": answer.state, "reason": answer.doubt and answer.doubt.name,
+             "why": answer.doubt and doubt_text(answer.doubt), "base": to_builtins(answer.base),
+             "other": to_builtins(answer.other), "comparison": answer.comparison and entry(answer.comparison)}
+            for answer in judgement.answers
+        ],
+    }  # fmt: skip
 
 
 def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     """The document: losses and broken cells are failures, others without an answer errors; times (s) of all samples."""
-    seconds = {id(answer): measured(answer) for answer in judgement.answers}
+    seconds: dict[int, float] = {}  # for how long cells were measured on both sides: samples, times their mean
+    for answer in judgement.answers:
+        cells = [answer.comparison.pair.base, answer.comparison.pair.other] if answer.comparison else []
+        seconds[id(answer)] = sum(cell.samples * sum(cell.means) / len(cell.means) for cell in cells if cell.means)
     numbers = {"tests": len(judgement.answers), "failures": len(judgement.of("loss")) + len(judgement.of("broken")),
                "errors": len(judgement.of("no answer")), "skipped": 0}  # fmt: skip
     attributes = {"name": "collbench gate", **{name: str(number) for name, number in numbers.items()},
@@ -433,16 +399,6 @@ def junit(judgement: Judgement, names: AnswerNames) -> bytes:
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
-
-
-def measured(answer: Answer) -> float:
-    """For how long (s) a cell was measured on both sides: its samples, times their mean."""
-    pair = answer.comparison.pair if answer.comparison else None
-    return 0.0 if pair is None else _sampled(pair.base) + _sampled(pair.other)
-
-
-def _sampled(cell: Cell) -> float:
-    return cell.samples * sum(cell.means) / len(cell.means) if cell.means else 0.0
 
 
 def _timestamp(began: str) -> dict[str, str]:
@@ -468,8 +424,11 @@ def _outcome(case: ElementTree.Element, answer: Answer) -> None:
         ElementTree.SubElement(case, "system-out").text = _text(shown_difference(answer))
 
 
+#: What XML 1.0 cannot hold, after control characters are escaped.
+_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+
+
 def _text(text: str) -> str:
-    """Text that XML can hold, in one line."""
     return _NO_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", in_one_line(text))
 
 
@@ -481,7 +440,6 @@ _PLAIN = re.compile(r"(?:[A-Za-z]++(?![0-9])|(?<![\w-])[+-]?[0-9]++(?:\.[0-9]++)
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text, cut where it is longer than so many characters."""
     return text if len(text) <= longest else f"{text[: longest - 4].rstrip()} ..."
 
 
@@ -493,17 +451,6 @@ def quoted(text: str) -> str:
     fence = "`" * (1 + _longest_run(text))
     space = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{space}{text}{space}{fence}"
-
-
-def quoted_in_table(text: str) -> str:
-    """The same in a cell of a table: cells are told apart before code spans are, by bars without a backslash."""
-    return quoted(text.replace("\\|", "\\ |")).replace("|", "\\|")
-
-
-def block(text: str) -> str:
-    """Lines of their own, as they are."""
-    fence = "`" * max(3, 1 + _longest_run(text))
-    return f"{fence}text\n{text}\n{fence}\n"
 
 
 def _longest_run(text: str) -> int:
@@ -526,18 +473,26 @@ def markdown(judgement: Judgement, names: AnswerNames) -> str:
         group = [answer for answer in ordered if answer.state == state]
         text += _section(title, group, names, state == "no loss") if group else ""
     long = list(dict.fromkeys(reason for answer in ordered if len(reason := why(answer)) > LONGEST_REASON))
-    whys = [block(shortened(reason, _LONGEST_WHY)) for reason in long[:_MOST_WHYS]]
+    whys = []
+    for reason in (shortened(reason, _LONGEST_WHY) for reason in long[:_MOST_WHYS]):
+        fence = "`" * max(3, 1 + _longest_run(reason))
+        whys.append(f"{fence}text\n{reason}\n{fence}\n")
     text += _folded("Reasons in full", "\n".join(whys)) if whys else ""
     lines = [quoted(shortened(line, LONGEST_LINE)) for line in notes(judgement)[:7]]
-    return f"{text}\n" + "".join(f"- {line}\n" for line in (*lines, accounted(judgement)))
+    counts = Counter(answer.state for answer in judgement.answers)
+    broken = f"{counts['broken']} broken, " if counts["broken"] else ""
+    lines.append(f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without "
+                 f"a loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip
+    return f"{text}\n" + "".join(f"- {line}\n" for line in lines)
 
 
 def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bool) -> str:
     shown = f", of which {MOST_ROWS} are shown" if len(group) > MOST_ROWS else ""
     lines = [("what", "size (B)", "difference", "base", "other", "why"), ("---", *["---:"] * 4, "---")]
     for answer in group[:MOST_ROWS]:
+        # Cells are told apart before code spans are, by bars without a backslash.
         name, reason = (
-            quoted_in_table(shortened(text, longest))
+            quoted(shortened(text, longest).replace("\\|", "\\ |")).replace("|", "\\|")
             for text, longest in ((names.cells[id(answer)], 2 * LONGEST_NAME), (why(answer), LONGEST_REASON))
         )
         times = (_time(answer, side) for side in ("base", "other"))
@@ -549,11 +504,3 @@ def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bo
 
 def _folded(summary: str, text: str) -> str:
     return f"\n<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
-
-
-def accounted(judgement: Judgement) -> str:
-    """`28 cells planned: 2 lost, 25 without a loss, 1 not answered; exit code 1`; and what is broken, if any is."""
-    counts = Counter(answer.state for answer in judgement.answers)
-    broken = f"{counts['broken']} broken, " if counts["broken"] else ""
-    return (f"{len(judgement.answers)} cells planned: {broken}{counts['loss']} lost, {counts['no loss']} without a "
-            f"loss, {counts['no answer']} not answered; exit code {judgement.code}")  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from collbench.analysis.options import Option
 from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
@@ -54,8 +55,10 @@ def value_text(case: Case, name: str) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def column_heading(name: str) -> str:
-    return "size (B)" if name == "size" else name.replace("_", " ")
+def parameter_columns(cases: Sequence[Case], names: Sequence[str]) -> dict[str, list[str]]:
+    """By heading, of each case the value of its parameter."""
+    return {"size (B)" if name == "size" else name.replace("_", " "): [value_text(case, name) for case in cases]
+            for name in names}  # fmt: skip
 
 
 def row_order(case: Case, names: Sequence[str]) -> tuple[Any, ...]:
@@ -66,7 +69,7 @@ def row_order(case: Case, names: Sequence[str]) -> tuple[Any, ...]:
 def row_words(case: Case, names: Sequence[str]) -> str:
     """`n 5000, lda 5008`: a row among those that differ in these names."""
     words = (axis_of(name).words(case[name]) if name != "size" else value_text(case, name) for name in names)
-    return ", ".join(word for word in words if word)
+    return ", ".join(filter(None, words))
 
 
 def case_words(case: Case, among: Collection[Case]) -> str:
@@ -87,16 +90,14 @@ _PLACES = ("storage",)
 
 def operation(case: Case) -> str:
     """`allreduce sum float32`, `bcast float32 root 0 in place`, `linpack solve, n 2000, lda 2000`: what is done."""
-    own = [name for name in own_names([case]) if name not in (*_ROWS, "ranks", *case.how)]
-    if own:
+    names = [name for name in own_names([case]) if name not in (*_ROWS, "ranks", *case.how)]
+    if names:
         start = f"{case.workload} {case['measure'] or ''}".strip()
-        return ", ".join([start, *filter(None, [row_words(case, [name for name in own if name != "measure"])])])
-    what = (axis for axis in case.axes if axis.kind == "what" and axis.name not in _ROWS)
-    words = [axis.words(case[axis.name]) for axis in what]
+        return ", ".join(filter(None, (start, row_words(case, [name for name in names if name != "measure"]))))
+    words = [axis.words(case[axis.name]) for axis in case.axes if axis.kind == "what" and axis.name not in _ROWS]
     words += [AXES[name].words(case[name]) for name in _PLACES]
-    if case["in_place"]:
-        words.append(AXES["in_place"].words(True))
-    return " ".join(word for word in (case.workload, *words) if word)
+    words += [AXES["in_place"].words(True)] * bool(case["in_place"])
+    return " ".join(filter(None, (case.workload, *words)))
 
 
 def variant(case: Case) -> str:
@@ -111,7 +112,7 @@ def heading(case: Case, drivers: Iterable[str] = (), with_ranks: bool = True) ->
     facts = (operation(case), AXES["backend"].words(case["backend"]), AXES["driver"].words(used),
              AXES["thread_level"].words(case["thread_level"]), ranks(case) if with_ranks else "",
              variant(case))  # fmt: skip
-    return ", ".join(fact for fact in facts if fact)
+    return ", ".join(filter(None, facts))
 
 
 def ranks(case: Case) -> str:
@@ -152,17 +153,19 @@ def software(where: Where) -> str:
     return ": ".join(word for word in (where.side, where.image) if word)
 
 
-def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int, str, str]:
+_PlaceOrder = tuple[str, str, bool, PolicyOrder, int, str, str]
+
+
+def place_order(case: Case) -> _PlaceOrder:
     """Image by image, near memory before far: from the host through one container to the most isolated."""
     return _order_of(case.where)
 
 
 @lru_cache(maxsize=4096)  # few places, a hundred thousand cells
-def _order_of(where: Where) -> tuple[str, str, bool, PolicyOrder, int, str, str]:
+def _order_of(where: Where) -> _PlaceOrder:
     affinity = "" if where.affinity == "near" else where.affinity
-    step = step_order(where.isolation)
-    place = (not where.on_host, policy_order(where.policy), step, where.seccomp)
-    return (where.image or "", affinity, *place, where.side or "")
+    return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step_order(where.isolation),
+            where.seccomp, where.side or "")  # fmt: skip
 
 
 def apart(named: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
@@ -176,7 +179,17 @@ def size_text(case: Case) -> str:
     return value_text(case, "size")
 
 
-# Cells and pairs.
+# Options, cells and pairs.
+
+
+def in_place_order(options: Iterable[Option]) -> list[Option]:
+    """By library, then from the least isolated place to the most."""
+    return sorted(options, key=lambda option: (option["library"], option.isolation_order, option))
+
+
+def cells_of_pairs(pairs: Iterable[Pair]) -> list[Cell]:
+    """The cells of both sides, each once."""
+    return list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
 
 
 def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,9 +19,9 @@ from collbench.analysis.history import CellSeries, Change, Event, History, Lack,
 from collbench.report.caveats import flaw_text
 from collbench.report.headings import apart, heading, place_name, size_text
 from collbench.report.numbers import between, change, percents, span
-from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, draw, mark, one_unit
-from collbench.report.page.render import Section
-from collbench.report.tables import Table, without_empty
+from collbench.report.page import render
+from collbench.report.page.render import BETTER, INK, OPEN, SERIES, WORSE, Section
+from collbench.report.tables import Table, more, without_empty
 from collbench.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -48,11 +49,9 @@ class SeriesNames:
         places, machines = {place_name(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)
         self._names = {
-            one: SeriesName(
-                ", ".join([parts[index][0], *settings[index]]), place_name(one.case) if len(places) > 1 else "",
-                size_text(one.case), one.machine if len(machines) > 1 else "",
-            )
-            for index, one in enumerate(all_series)
+            one: SeriesName(", ".join((name, *setting)), place_name(one.case) * (len(places) > 1), size_text(one.case),
+                            one.machine * (len(machines) > 1))
+            for one, (name, *_), setting in zip(all_series, parts, settings, strict=True)
         }  # fmt: skip
         self._sizes: dict[SeriesName, set[int]] = {}
         for one, name in self._names.items():
@@ -63,11 +62,11 @@ class SeriesNames:
 
     def groups(self, several: Iterable[CellSeries]) -> dict[str, list[CellSeries]]:
         """By operation, place and machine: `allreduce 64K..1M (host)`, with neighbouring sizes as a range."""
-        found: dict[SeriesName, list[CellSeries]] = {}
-        for one in several:
-            found.setdefault(self[one]._replace(size=""), []).append(one)
+        by_name: dict[SeriesName, list[CellSeries]] = {}
+        for series in several:
+            by_name.setdefault(self[series]._replace(size=""), []).append(series)
         named = {}
-        for name, members in found.items():
+        for name, members in by_name.items():
             where = ", ".join(filter(None, (name.place, name.machine)))
             sizes = self._ranges(name, members) if self[members[0]].size else ""
             named[f"{name.what} {sizes}".strip() + (f" ({where})" if where else "")] = members
@@ -132,7 +131,6 @@ def _short(text: str) -> bool:
 
 
 def _ratios(ratios: Iterable[float]) -> str:
-    """`+12 to +13 %`, or the one ratio; the least first."""
     low, *_, high = [*sorted(ratios, key=lambda ratio: abs(ratio - 1))] * 2
     return change(low) if change(low) == change(high) else span(low, high)
 
@@ -160,10 +158,9 @@ def grid(history: History, names: SeriesNames) -> Table:
         (history.runs[run].day, _ratios(ratios[series] for series in members), name, reason)
         for run, ratios, reason in groups for name, members in names.groups(ratios).items()
     ]  # fmt: skip
-    left = len(rows) - MOST_ROWS
     room = min(max((len(row[3]) for row in rows), default=0), TEXTS // 2)
     short = tuple((*row[:2], _shortened(row[2], TEXTS - room), _shortened(row[3], room)) for row in rows[:MOST_ROWS])
-    return without_empty(Table("", GRID, short, (f"{left} more rows: --all",) * (left > 0)))
+    return without_empty(Table("", GRID, short, tuple(more(len(rows) - MOST_ROWS, "more rows: --all"))))
 
 
 def _shortened(text: str, most: int) -> str:
@@ -172,14 +169,14 @@ def _shortened(text: str, most: int) -> str:
 
 def tables(history: History, names: SeriesNames, every: bool = False) -> list[Table]:
     """The answer in a sentence, a grid, what must be known of it, what to do next; with `every` all tables instead."""
-    lines = [common(history, names), *caveats(history, names)]
-    shown = Table("", (), ()) if every else grid(history, names)
-    if not every:
-        left = len(lines[1 + MOST_LINES :])
-        more = [f"{left} more, and every cell: --all"] if left else []
-        lines = [*(_shortened(line, LONG - 2) for line in (*lines[: 1 + MOST_LINES], *shown.notes)), *more]
-    answer = Table(sentence(history, names), shown.columns, shown.rows, (*lines, *_next(history)))
-    return [answer, *(table for table in complete(history, names) if every and table.rows)]
+    lines, next_step = [common(history, names), *caveats(history, names)], _next(history)
+    if every:
+        full = (table for table in complete(history, names) if table.rows)
+        return [Table(sentence(history, names), (), (), (*lines, *next_step)), *full]
+    shown = grid(history, names)
+    first = (_shortened(line, LONG - 2) for line in (*lines[: 1 + MOST_LINES], *shown.notes))
+    left = more(len(lines) - 1 - MOST_LINES, "more, and every cell: --all")
+    return [Table(sentence(history, names), shown.columns, shown.rows, (*first, *left, *next_step))]
 
 
 def common(history: History, names: SeriesNames) -> str:
@@ -245,15 +242,15 @@ def complete(history: History, names: SeriesNames) -> tuple[Table, Table, Table]
     runs, shared = history.runs, f": {names.shared}" if names.shared else ""
     several = len({run.machine for run in runs}) > 1
     changed = tuple(_row(change, event, runs, names) for event in history.events for change in event.changes)
-    renewed = tuple(dict.fromkeys(
+    renewed = dict.fromkeys(
         (runs[renewal.run].day, runs[renewal.run].name, renewal.side[0] or "", in_full(renewal.facts),
-         renewal.machine if several else "")
+         renewal.machine * several)
         for renewal in history.renewals
-    ))  # fmt: skip
+    )  # fmt: skip
     every = tuple(_cell(cell, runs, names) for cell in history.cells)
     return (without_empty(Table(f"what changed{shared}", CHANGES, changed)),
             without_empty(Table(f"every cell{shared}", CELLS, every)),
-            without_empty(Table("what changed in the environment", ENVIRONMENT, renewed)))  # fmt: skip
+            without_empty(Table("what changed in the environment", ENVIRONMENT, tuple(renewed))))  # fmt: skip
 
 
 def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
@@ -316,15 +313,14 @@ CAPTION = (
 
 def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) -> None:
     """`renewed` are the numbers of runs in which the environment of this cell changed."""
-    numbers = np.array([point.run for point in one.series.points])
-    times = np.array([point.time.value for point in one.series.points])
-    ends = np.array([point.time.interval or (np.nan, np.nan) for point in one.series.points])
+    numbers, times = [point.run for point in one.series.points], [point.time.value for point in one.series.points]
     gaps = [gap.run for gap in one.series.gaps if not gap.measured]
     for run in renewed:
         axes.axvline(run - 0.5, color=OPEN, linewidth=0.9, linestyle=":")
-    axes.vlines(numbers, ends[:, 0], ends[:, 1], color=OPEN, linewidth=1.0)
+    lows, highs = zip(*(point.time.interval or (math.nan, math.nan) for point in one.series.points), strict=True)
+    axes.vlines(numbers, lows, highs, color=OPEN, linewidth=1.0)
     (dots,) = axes.plot(numbers, times, "o", markersize=3, color=SERIES[0])
-    mark(dots, 0)
+    render.mark(dots, 0)
     for level in one.levels:
         span = numbers[level.start] - 0.5, numbers[level.stop - 1] + 0.5
         axes.plot(span, [one.series.time(level).value] * 2, color=INK, linewidth=1.4)
@@ -340,7 +336,7 @@ def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) 
     axes.grid(visible=False, axis="x")
 
 
-def _scale(axes: Axes, one: Trend, times: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
+def _scale(axes: Axes, one: Trend, times: Sequence[float]) -> None:
     """Around the levels, so that one slow run does not hide them; what lies beyond is drawn at the edge."""
     levels = [one.series.time(level).value for level in one.levels]
     low, high = min(min(levels), float(np.quantile(times, 0.05))), max(max(levels), float(np.quantile(times, 0.95)))
@@ -351,7 +347,7 @@ def _scale(axes: Axes, one: Trend, times: np.ndarray[tuple[int, ...], np.dtype[n
     axes.plot(above, [high] * len(above), "^", color=SERIES[0], markersize=5, clip_on=False)
     axes.plot(below, [low] * len(below), "v", color=SERIES[0], markersize=5, clip_on=False)
     axes.set_ylim(low, high)
-    one_unit(axes)
+    render.one_unit(axes)
 
 
 #: Plots of cells that changed, and of others: more make a page too large for browsers.
@@ -369,8 +365,6 @@ def page(history: History, names: SeriesNames) -> str:
     Raises:
         RequestError: Jinja or Matplotlib is not installed.
     """
-    from collbench.report.page.render import Chapter, html
-
     trends = {cell.series: cell for cell in history.cells}
     latest = sorted(history.events[0].changes, key=lambda one: -abs(one.ratio.value - 1)) if history.events else []
     order = (*latest, *(change for event in history.events[1:] for change in event.changes))
@@ -384,22 +378,22 @@ def page(history: History, names: SeriesNames) -> str:
                    folded_tables=(changes,))] if changed else []),
         replace(rest, figures=(), folded=rest.figures, folded_tables=(cells,), fold="Their plots"),
     )  # fmt: skip
-    run = Chapter(common(history, names), f"History: {history.name}", (sentence(history, names),),
+    run = render.Chapter(common(history, names), f"History: {history.name}", (sentence(history, names),),
                   tuple(caveats(history, names)), sections, (environment,) * bool(environment.rows),
                   evidence.figures[:1])  # fmt: skip
-    return html([run], FOOTER)
+    return render.html([run], FOOTER)
 
 
 def _plots(title: str, cells: Sequence[Trend], most: int, history: History, names: SeriesNames) -> Section:
-    lines = [CAPTION] if cells else []
-    lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
+    lines = [CAPTION] * bool(cells)
+    lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] * (len(cells) > most)
     runs, figures = history.runs, []
     for number, one in enumerate(cells[:most]):
         renewed = {renewal.run for renewal in history.renewals
                    if (renewal.side, renewal.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
         levels = [f"{format_duration(one.series.time(level).value)} from {runs[one.series.points[level.start].run].day}"
                   for level in one.levels]  # fmt: skip
-        figures.append(draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
+        figures.append(render.draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
                             partial(_paint, one=one, runs=runs, renewed=renewed),
                             TOP if one.changes and not number else SIZE, f"Levels: {'; '.join(levels)}."))  # fmt: skip
     return Section(title, tuple(lines), figures=tuple(figures))

@@ -17,7 +17,7 @@ from collbench.report.caveats import cautions, each_once
 from collbench.report.headings import apart, heading, heading_key, operation, place_name, place_order
 from collbench.report.headings import ranks as ranks_of
 from collbench.report.numbers import between, change, format_rate, format_us, time_scale
-from collbench.report.tables import INTERVAL, Table, terminal, without_empty
+from collbench.report.tables import INTERVAL, Table, more, terminal, without_empty
 from collbench.schema.case import Case
 from collbench.units import counted, format_bytes, format_duration, format_size
 
@@ -56,9 +56,8 @@ class Answers:
 
 def sentence(answers: Answers) -> str:
     """What the models say, and how well they fit."""
-    known = [
-        one for model in answers.models for piece in model.fit.pieces if (one := errors(piece.inside(model.inner)))
-    ]
+    pieces = [(model, piece) for model in answers.models for piece in model.fit.pieces]
+    known = [both for model, piece in pieces if (both := errors(piece.inside(model.inner)))]
     medians = sorted(median for median, _ in known)
     span = " to ".join(dict.fromkeys(f"{share * 100:.0f}" for share in (*medians[:1], *medians[-1:])))
     worst = f"worst {max(worst for _, worst in known) * 100:.0f} %" if known else "errors not known"
@@ -82,9 +81,9 @@ def brief(answers: Answers, further: Sequence[Table] = (), also: Iterable[str] =
     grid = _cut(_answers(answers) if answers.predictions else _models(answers))
     shown = [replace(grid, title=sentence(answers)), *further]
     lines = [*_warnings(answers), *also]
-    more = [f"{len(lines) - MOST_LINES} more, and every table: --all"] if len(lines) > MOST_LINES else []
     short = (line if len(line) <= WIDTH else re.sub(r" \([^()]*\)$", "", line) for line in lines[:MOST_LINES])
-    notes = (*shown[-1].notes, *short, *more, *_next(answers))  # of long lines not what they are true of
+    left = more(len(lines) - MOST_LINES, "more, and every table: --all")
+    notes = (*shown[-1].notes, *short, *left, *_next(answers))  # of long lines not what they are true of
     return [*shown[:-1], replace(shown[-1], notes=notes)]
 
 
@@ -97,21 +96,20 @@ def tables(found: Answers, narrow: bool = False) -> list[Table]:
 
 def _cut(table: Table) -> Table:
     grid = _apart(replace(table, rows=table.rows[:MOST_ROWS]))
-    left = [f"{len(table.rows) - MOST_ROWS} more rows: --all"] if len(table.rows) > MOST_ROWS else []
     for name in _DETAIL:
         if name not in _IF_WIDE or max(map(len, terminal([replace(grid, notes=())]).splitlines())) > WIDTH:
-            columns = dict(zip(grid.columns, zip(*grid.rows, strict=True), strict=True))
-            columns.pop(name, None)
-            grid = Table.of("", columns, grid.notes)
-    return replace(grid, notes=(*grid.notes, *left))
+            kept = {head: cells for head, cells in grid.by_column.items() if head != name}
+            grid = Table.of("", kept, grid.notes)
+    return replace(grid, notes=(*grid.notes, *more(len(table.rows) - MOST_ROWS, "more rows: --all")))
 
 
 def _apart(table: Table) -> Table:
     """What all rows have in common stands in a note, no longer in the rows."""
     columns, common = {}, []
-    for name, cells in zip(table.columns, zip(*table.rows, strict=True), strict=True):
-        own, shared = apart([cell.split(", ") for cell in cells]) if name in _SAME else ([[cell] for cell in cells], [])
-        columns[name] = [", ".join(parts).replace(" .. ", " to ") for parts in own]
+    for name, cells in table.by_column.items():
+        whole = [[cell] for cell in cells]
+        parts, shared = apart([cell.split(", ") for cell in cells]) if name in _SAME else (whole, [])
+        columns[name] = [", ".join(words).replace(" .. ", " to ") for words in parts]
         common += [f"{', '.join(filter(None, shared))}{_SAME[name]}"] if any(shared) else []
     return Table.of("", columns, (*filter(None, [", ".join(common)]), *table.notes))
 
@@ -144,9 +142,9 @@ def _answers(answers: Answers) -> Table:
         if isinstance(answer, Refusal):
             rows.append((*point, "", "", "", "", "refused"))
             continue
-        between, measured = map(format_us, answer.interval or ()), answer.measured
-        rows.append((*point, answer.fitted.shape.name, format_us(answer.seconds), " .. ".join(between),
-                     "" if measured is None else format_us(measured), answer.standing))  # fmt: skip
+        measured = "" if answer.measured is None else format_us(answer.measured)
+        rows.append((*point, answer.fitted.shape.name, format_us(answer.seconds),
+                     between(answer.interval or (), format_us), measured, answer.standing))  # fmt: skip
     return without_empty(Table("predictions", PREDICTIONS, tuple(rows)))
 
 
@@ -223,14 +221,12 @@ def why_unfit(unfit: Unfit) -> str:
 
 
 def reason(refusal: Refusal) -> str:
-    """Why a prediction is refused."""
     if refusal.most is not None:
         return f"the one host measured has cores for {refusal.most} ranks, and no network was measured"
     return why_unfit(refusal.unfit) if isinstance(refusal.unfit, Unfit) else ""
 
 
 def _left_out(series: LinkSeries) -> list[str]:
-    """How many cells are not used, for each reason."""
     every = counted(len(series.left_out) + len(series.cells), "cell")
     return [f"left out: {series.left_out.count(why)} of {every}: {why}" for why in dict.fromkeys(series.left_out)]
 
@@ -260,7 +256,17 @@ def document(answers: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
 
     return {
         "run": answers.name, "simulated": answers.simulated, "answer": sentence(answers),
-        "models": [entry(model) | _fit_entry(model) for model in answers.models],
+        "models": [
+            {**entry(model), "launches": model.series.launches, "ranks": model.series.ranks,
+             "sizes": model.series.sizes, "left_out": _left_out(model.series),
+             "pieces": [
+                 {"low": piece.low, "high": piece.high, **_fitted_entry(piece.fitted),
+                  "as_likely": list(map(_fitted_entry, piece.rivals))}
+                 for piece in model.fit.pieces
+             ],
+             "held_out": to_builtins(model.sizes), "ranks_held_out": to_builtins(model.by_ranks)}
+            for model in answers.models
+        ],
         "not_modelled": [{**entry(fit), "why": why_unfit(fit)} for fit in answers.fits if isinstance(fit, Unfit)],
         "predictions": [
             {**point(prediction), **_fitted_entry(prediction.fitted), "seconds": prediction.seconds,
@@ -269,20 +275,7 @@ def document(answers: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
             for prediction in answers.predictions
         ],
         "refused": [{**point(refusal), "why": reason(refusal)} for refusal in answers.refusals],
-        "steps": [step_entry(step) for step in steps],
-    }  # fmt: skip
-
-
-def _fit_entry(model: Model) -> dict[str, Any]:
-    series = model.series
-    return {
-        "launches": series.launches, "ranks": series.ranks, "sizes": series.sizes, "left_out": _left_out(series),
-        "pieces": [
-            {"low": piece.low, "high": piece.high, **_fitted_entry(piece.fitted),
-             "as_likely": [_fitted_entry(rival) for rival in piece.rivals]}
-            for piece in model.fit.pieces
-        ],
-        "held_out": to_builtins(model.sizes), "ranks_held_out": to_builtins(model.by_ranks),
+        "steps": list(map(step_entry, steps)),
     }  # fmt: skip
 
 
@@ -309,21 +302,17 @@ def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     rows: list[tuple[str, ...]] = []
     for group, own in zip(groups, names, strict=True):
         name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else own))
-        texts = {place_name(step.case): _cell(step) for step in group}
+        texts = {}
+        for step in group:  # `46.5 ms, +20 %`
+            miss = "" if step.error is None else f", {change(1 + step.error)}"
+            time = "-" if step.communication is None else f"{format_duration(step.communication)}{miss}"
+            texts[place_name(step.case)] = time
         across = (name, *(texts.get(place, "-") for place in places))
         rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in texts.items()]
     columns = tuple(places) if len(places) <= MOST_PLACES else ("place", "predicted")
-    left = [f"{len(rows) - MOST_ROWS} more rows: --all"] if len(rows) > MOST_ROWS else []
+    left = more(len(rows) - MOST_ROWS, "more rows: --all")
     title = f"all-reduces of a step of {', '.join(shared)}: predicted, and its error beside what was not hidden"
     return [Table(title, ("training", *columns), tuple(rows[:MOST_ROWS]), tuple(left))] if groups else []
-
-
-def _cell(step: TrainingStep) -> str:
-    """`46.5 ms, +20 %`."""
-    if step.communication is None:
-        return "-"
-    miss = "" if step.error is None else f", {change(1 + step.error)}"
-    return f"{format_duration(step.communication)}{miss}"
 
 
 def step_tables(steps: Sequence[TrainingStep]) -> list[Table]:

@@ -41,13 +41,13 @@ def is_numbered(name: str) -> bool:
 
 def numbered(by_row: Sequence[Mapping[str, float]]) -> dict[str, list[str]]:
     """By heading, such as `steps of workers`, an entry for each row: from the least to the largest of its ranks."""
-    found: dict[str, list[list[float]]] = {}
+    columns: dict[str, list[list[float]]] = {}
     for number, figures in enumerate(by_row):
         for name, value in figures.items():
             if match := _NUMBERED.fullmatch(name):
-                found.setdefault(f"{match[1]}s", [[] for _ in by_row])[number].append(value)
+                columns.setdefault(f"{match[1]}s", [[] for _ in by_row])[number].append(value)
     return {name: [between(dict.fromkeys((min(values), max(values)) if values else ()), "{:g}".format)
-                   for values in rows] for name, rows in found.items()}  # fmt: skip
+                   for values in rows] for name, rows in columns.items()}  # fmt: skip
 
 
 # Ratios and differences.
@@ -198,9 +198,7 @@ class Units:
     def __init__(self, shown: Sequence[tuple[Work, float]]) -> None:
         self._rates = rate_scale([one for one in shown if one[0].shown == "rate"])
         self._times = time_scale(time_each(*one) for one in shown)
-        self._each = self._times._replace(
-            unit=self._times.unit and self._times.unit + each_of(work for work, _ in shown)
-        )
+        self._each = self._times._replace(unit=self._times.unit and self._times.unit + each_of(w for w, _ in shown))
 
     def rates(self, name: str, rows: Iterable[MeasuredWork], without: str = "") -> dict[str, list[str]]:
         """One column, or none where nothing is known by its rate."""

@@ -21,9 +21,9 @@ from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, nearest_and_all
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
-from collbench.report.headings import case_words
+from collbench.report.headings import case_words, cells_of_pairs
 from collbench.report.numbers import change, difference_text, digits
-from collbench.report.tables import Table, without_empty
+from collbench.report.tables import Table, more, without_empty
 from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
 from collbench.units import counted
@@ -68,10 +68,9 @@ class Beside:
     @property
     def screen(self) -> Table:
         """The grid with the first caveats, the others counted, and the next step."""
-        caveats = [shorten(line, _CAVEAT, placeholder=" ...") for line in self.caveats]
-        left = len(caveats) - _MOST_CAVEATS
-        more = [f"{left} more, and every cell with its interval: --all"] if left > 0 else []
-        return replace(self.grid, notes=(*self.grid.notes, *caveats[:_MOST_CAVEATS], *more, *self.next_step))
+        caveats = (shorten(line, _CAVEAT, placeholder=" ...") for line in self.caveats[:_MOST_CAVEATS])
+        left = more(len(self.caveats) - _MOST_CAVEATS, "more, and every cell with its interval: --all")
+        return replace(self.grid, notes=(*self.grid.notes, *caveats, *left, *self.next_step))
 
 
 #: A kind of container, and the verdicts on all conclusions by it.
@@ -116,9 +115,7 @@ def _grid(published: Paper, kind: ContainerKind, verdicts: Sequence[JudgedConclu
         for judgement in verdicts
     )  # fmt: skip
     notes = ("; ".join(filter(None, (title_of(kind), _DECIDED))),)
-    holds, fails, unclear, unmeasured = (
-        [judgement.verdict for judgement in verdicts].count(verdict) for verdict in VERDICTS
-    )
+    holds, fails, unclear, unmeasured = ([one.verdict for one in verdicts].count(verdict) for verdict in VERDICTS)
     sentence = (f"{published.reference}: of {len(verdicts)} conclusions {holds} hold{'s' * (holds == 1)} here, "
                 f"{fails} do{'es' * (fails == 1)} not, {unclear} unclear, {unmeasured} not measured")  # fmt: skip
     return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
@@ -132,7 +129,6 @@ def title_of(kind: ContainerKind) -> str:
 
 
 def _difference(ratio: Estimate | None) -> str:
-    """`+12 % (+9 to +15 %)`."""
     return difference_text(ratio) + " (too few launches)" * (ratio.interval is None) if ratio else ""
 
 
@@ -167,8 +163,7 @@ def _cells(judged: Iterable[JudgedConclusion]) -> tuple[list[Cell], list[str]]:
     compared = {id(evidence.comparison): evidence.comparison for judgement in judged for evidence in judgement.evidence
                 if evidence.comparison is not None and not evidence.comparison.pair.base.case["backend"]}  # fmt: skip
     rows = list(compared.values())
-    cells = {id(cell): cell for row in rows for cell in (row.pair.base, row.pair.other)}
-    return list(cells.values()), of_launches(rows, planned=False) if rows else []
+    return cells_of_pairs(row.pair for row in rows), of_launches(rows, planned=False) if rows else []
 
 
 def _next(judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
@@ -182,11 +177,7 @@ def _next(judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
         first, *others = [f"{plan} ({','.join(numbers)})" for plan, numbers in plans.items()]
         then = f", then {', '.join(others)}" if others else ""
         return (f"next: collbench launch {first.replace('(', '(for ')}{then}",)
-    wide = [
-        str(judgement.conclusion.number)
-        for judgement in judged
-        if judgement.verdict == "unclear" and judgement.cells[0] == judgement.cells[1]
-    ]
+    wide = [str(one.conclusion.number) for one in judged if one.verdict == "unclear" and one.cells[0] == one.cells[1]]
     return (f"next: more launches of the same plan narrow the intervals of {', '.join(wide)}",) if wide else ()
 
 
@@ -280,10 +271,8 @@ def _lacks(part: PartVerdict) -> str:
 def _ratios(published: Paper, items: Sequence[Item]) -> Table:
     """Published ratios of times, those first that runs have too."""
     measured = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
-    rows = tuple(
-        (ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
-        for ratio, here in sorted(measured, key=lambda one: one[1] is None)
-    )
+    rows = tuple((ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
+                 for ratio, here in sorted(measured, key=lambda one: one[1] is None))  # fmt: skip
     notes = ("times of different machines are not comparable, so all are ratios",) * bool(rows)
     return Table(f"ratios of {published.reference}", ("ratio", "in the paper", "here"), rows, notes)
 

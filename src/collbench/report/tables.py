@@ -31,6 +31,10 @@ class Table:
         kept = {name: cells for name, cells in columns.items() if any(cells)}
         return cls(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), tuple(notes))
 
+    @property
+    def by_column(self) -> dict[str, list[str]]:
+        return {name: [row[index] for row in self.rows] for index, name in enumerate(self.columns)}
+
 
 def in_columns_of(rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], str]]) -> dict[str, list[str]]:
     """The cells of each column, of rows as data: a column is its heading and what it says of a row."""
@@ -38,22 +42,21 @@ def in_columns_of(rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], s
 
 
 def without_empty(table: Table) -> Table:
-    """Without the columns in which no row has an entry."""
-    columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.columns)}
-    return Table.of(table.title, columns, table.notes)
+    return Table.of(table.title, table.by_column, table.notes)
+
+
+def more(number: int, words: str) -> list[str]:
+    """`3 more rows: --all`, of what is left out; no line where that is nothing."""
+    return [f"{number} {words}"] * (number > 0)
 
 
 #: What is not broken if it need not be: short brackets, such as an interval, a range, and a number with its unit.
 _WHOLE = re.compile(r"\([^()]{1,30}\)|\S+ \.\. \S+|[0-9] %")
 
 
-def wrapped(heading: str, width: int = 0) -> str:
+def wrapped(heading: str, width: int) -> str:
     """A heading in lines no longer than the entries below it, so that columns are narrow."""
-    lines = [""]
-    for word in (word.replace("\0", " ") for word in _words(heading, whole=True)):
-        fits = len(lines[-1]) + len(word) < max(width, 12)
-        lines[-1:] = [f"{lines[-1]} {word}".strip()] if fits or not lines[-1] else [lines[-1], word]
-    return "\n".join(lines)
+    return "\n".join(_filled(_words(heading, whole=True), max(width, 12)))
 
 
 #: A column of intervals has the name of the column before it, with this in place of the unit.
@@ -62,21 +65,19 @@ INTERVAL = " 95 %"
 
 def joined(table: Table) -> Table:
     """The table as people read it: an interval in brackets behind its value."""
-    columns: list[tuple[str, list[str]]] = []
-    for index, name in enumerate(table.columns):
-        cells = [row[index] for row in table.rows]
+    columns: dict[str, list[str]] = {}
+    for name, cells in table.by_column.items():
         if name.endswith(INTERVAL) and columns:
-            head, values = columns.pop()
-            name = f"{head} ({INTERVAL.strip()})"
-            cells = [f"{value} ({ends})" if ends else value for value, ends in zip(values, cells, strict=True)]
-        columns.append((name, cells))
-    rows = zip(*(cells for _, cells in columns), strict=True)
-    return Table(table.title, tuple(name for name, _ in columns), tuple(rows), table.notes)
+            head, values = columns.popitem()
+            joint = [f"{value} ({ends})" if ends else value for value, ends in zip(values, cells, strict=True)]
+            columns[f"{head} ({INTERVAL.strip()})"] = joint
+        else:
+            columns[name] = cells
+    return Table(table.title, tuple(columns), tuple(zip(*columns.values(), strict=True)), table.notes)
 
 
 #: Columns of a grid, and of lines of text.
-WIDTH = 100
-LONGEST_LINE = WIDTH
+WIDTH = LONGEST_LINE = 100
 
 
 def in_columns(text: str, start: str = "", further: str = "") -> str:
@@ -97,7 +98,8 @@ def lined_up(heads: Sequence[str], rows: Sequence[Sequence[str]], right: bool = 
     line = (" " * gap).join(f"{{:{'>' if right else '<'}{width}}}" for width in widths)
 
     def in_lines(row: Sequence[str]) -> list[str]:
-        cells = [_in_lines(cell, width, whole) for cell, width in zip(row, widths, strict=True)]
+        cells = [[part for text in cell.split("\n") for part in _wrapped(text, width, whole)]
+                 for cell, width in zip(row, widths, strict=True)]  # fmt: skip
         return [line.format(*parts).rstrip() for parts in zip_longest(*cells, fillvalue="")]
 
     rule = line.format(*("-" * width for width in widths))
@@ -121,12 +123,6 @@ def _narrowed(heads: Sequence[Sequence[str]], columns: Sequence[Sequence[str]]) 
     return widths, whole, gap
 
 
-def _in_lines(cell: str, width: int, whole: bool) -> list[str]:
-    if len(cell) <= width and "\n" not in cell:
-        return [cell]
-    return [part for line in cell.split("\n") for part in _wrapped(line, width, whole) or [""]]
-
-
 def _words(line: str, whole: bool) -> list[str]:
     return line.split() if not whole else _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), line).split()
 
@@ -134,13 +130,15 @@ def _words(line: str, whole: bool) -> list[str]:
 def _wrapped(line: str, width: int, whole: bool) -> list[str]:
     if len(line) <= width:
         return [line]
-    lines: list[str] = []
-    for word in _words(line, whole):
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines += [word[start : start + width] for start in range(0, len(word), max(width, 1))]
-    return [one.replace("\0", " ") for one in lines]
+    width = max(width, 1)
+    parts = [word[start : start + width] for word in _words(line, whole) for start in range(0, len(word), width)]
+    return _filled(parts, width) or [""]
+
+
+def _filled(words: Iterable[str], width: int) -> list[str]:
+    """Lines of words, which are not broken."""
+    lines = textwrap.wrap(" ".join(words), width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def terminal(tables: Iterable[Table]) -> str:
@@ -177,18 +175,15 @@ def csv_text(tables: Iterable[Table]) -> str:
     writer.writerow(["table", *columns])
     for table in tables:
         for row in table.rows:
-            cells = dict(zip(table.columns, row, strict=True))
-            writer.writerow(
-                [spreadsheet_cell(cell) for cell in (table.title, *(cells.get(name, "") for name in columns))]
-            )
+            cells = {"table": table.title, **dict(zip(table.columns, row, strict=True))}
+            writer.writerow([spreadsheet_cell(cells.get(name, "")) for name in ("table", *columns)])
     return out.getvalue()
 
 
 def _with_ends(table: Table) -> Table:
     """The table with two columns of numbers in place of each column of intervals."""
     columns: dict[str, Sequence[str]] = {}
-    for index, name in enumerate(table.columns):
-        cells = [row[index] for row in table.rows]
+    for name, cells in table.by_column.items():
         if name.endswith(INTERVAL):
             for place, end in enumerate(("low", "high")):
                 ends = [cell.split(" .. ")[place] if " .. " in cell else "" for cell in cells]
@@ -209,7 +204,7 @@ def latex(tables: Iterable[Table]) -> str:
     """
     parts = []
     for table in map(joined, tables):
-        columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.columns)}
+        columns = table.by_column
         shared = [name for name, cells in columns.items() if len(cells) > 1 and len(set(cells)) == 1]
         caption = ", ".join((table.title, *(f"{name} {columns.pop(name)[0]}" for name in shared)))
         heads = [wrapped(name, max(map(len, cells), default=0)).split("\n") for name, cells in columns.items()]

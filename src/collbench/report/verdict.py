@@ -16,21 +16,9 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.launches import SLOW, Slow
 from collbench.analysis.planning import MOST
 from collbench.analysis.results import Cell
-from collbench.report.caveats import (
-    cpu_waited,
-    differing_facts,
-    differing_results,
-    differing_transports,
-    disturbances,
-    failed,
-    in_blocks,
-    of_launches,
-    unlike,
-    waited,
-)
-from collbench.report.headings import apart, common_case, heading, shared_image, side_column, size_text, versus
+from collbench.report import caveats, headings
 from collbench.report.numbers import change, extent, span
-from collbench.report.tables import WIDTH, Table
+from collbench.report.tables import WIDTH, Table, more
 from collbench.schema.plan import MOST_LAUNCHES
 from collbench.schema.store import is_gate, read_gate_plan
 from collbench.units import counted
@@ -105,10 +93,8 @@ def slow_text(slow: Slow) -> str:
     if slow.means is not None:
         return f"means of samples are {slow.means:.2f} times as long on the other side"
     of_base, of_other = slow.launches
-    return (
-        f"over {SLOW} times the median: {slow.base} of {of_base} launches of the base, "
-        f"{slow.other} of {of_other} of the other"
-    )
+    return (f"over {SLOW} times the median: {slow.base} of {of_base} launches of the base, {slow.other} of {of_other} "
+            "of the other")  # fmt: skip
 
 
 # What decides the rest.
@@ -133,21 +119,17 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     never more than a plan may have.
     """
     every = list(comparisons)
-    open_ = [comparison for comparison in every if comparison.verdict == "unclear" and _may_tell(comparison)]
+    open_ = [
+        one for one in every if one.verdict == "unclear"  # of bets it is not known how many launches would decide
+        and (one.launches_more is not None or (one.blocks and one.pair.base.until_decided and one.ratio is not None))
+    ]  # fmt: skip
     lines = []
     for run in dict.fromkeys(comparison.pair.base.experiment for comparison in open_ if _in_one_run(comparison)):
-        cells = {
-            cell.case: cell
-            for comparison in every
-            for cell in (comparison.pair.base, comparison.pair.other)
-            if cell.experiment == run
-        }
+        cells = {cell.case: cell for comparison in every for cell in (comparison.pair.base, comparison.pair.other)
+                 if cell.experiment == run}  # fmt: skip
         planned = max(cell.planned for cell in cells.values())
-        needs = [
-            comparison.launches_more
-            for comparison in open_
-            if comparison.pair.base.experiment == run and comparison.launches_more
-        ]
+        needs = [comparison.launches_more for comparison in open_
+                 if comparison.pair.base.experiment == run and comparison.launches_more]  # fmt: skip
         first = planned + min(needs, default=0)
         enough = first if first <= _MOST_TIMES * planned else 0
         most = min(max(2 * planned, enough, FEWEST), MOST_LAUNCHES)
@@ -168,22 +150,13 @@ def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
     if most <= max(cell.planned for cell in cells):
         return False
     cells_of_origin = [cell.of_origin(until_decided=True) for cell in cells]
-    first, last = (
-        min(min(cell.launches, default=0) for cell in cells),
-        max(max(cell.launches, default=-1) for cell in cells),
-    )
-    blocks = 1 + last - first
+    first = min(min(cell.launches, default=0) for cell in cells)
+    blocks = 1 + max(max(cell.launches, default=-1) for cell in cells) - first
     if is_gate(Path(run)):
         statuses = standing_of_sides(cells_of_origin, blocks, most, read_gate_plan(Path(run)).margins)
     else:
         statuses = standing(cells_of_origin, blocks, most)
     return any(True for _ in still_open(statuses))
-
-
-def _may_tell(comparison: Comparison) -> bool:
-    """A run until decided may always be given more launches; how many would decide is not known."""
-    judged_by_bets = comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None
-    return comparison.launches_more is not None or judged_by_bets
 
 
 def _in_one_run(comparison: Comparison) -> bool:
@@ -197,7 +170,7 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
     for comparison in comparisons:
         by_kind.setdefault((comparison.why.kind, None in comparison.why.values), []).append(comparison)
     groups = sorted(by_kind.values(), key=len, reverse=True)
-    texts = [_of_kind(own) + f" ({counted(len(own), 'cell')})" * (len(groups) > 1) for own in groups]
+    texts = [_of_kind(alike) + f" ({counted(len(alike), 'cell')})" * (len(groups) > 1) for alike in groups]
     left = len(texts) - MOST_REASONS
     return "; ".join((*texts[:MOST_REASONS], *[counted(left, "other reason")] * (left > 0)))
 
@@ -220,15 +193,15 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
 
     Of what could mislead the first lines, all of them with `every`.
     """
-    cells = [cell for comparison in comparisons for cell in (comparison.pair.base, comparison.pair.other)]
-    lines = [*failed(cells), *_refused(comparisons), *remarks(comparisons)]
-    left = 0 if every else len(lines[MOST_LINES:])
+    cells = headings.cells_of_pairs(comparison.pair for comparison in comparisons)
+    lines = [*caveats.failed(cells), *_refused(comparisons), *remarks(comparisons)]
+    shown = len(lines) if every else MOST_LINES
     grid = Table("", (), ()) if every else _grid(comparisons)
     common = [_common(comparisons)] if comparisons else []
-    more = [f"{left} more, and every cell with its times: --all"] if left else []
     unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
     deciding = [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
-    notes = (*common, *grid.notes, *lines[: len(lines) - left], *more, *deciding)
+    notes = (*common, *grid.notes, *lines[:shown],
+             *more(len(lines) - shown, "more, and every cell with its times: --all"), *deciding)  # fmt: skip
     return [Table(sentence(comparisons, margin), grid.columns, grid.rows, notes)]
 
 
@@ -239,9 +212,7 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
         for name in ("slower", "faster", "unclear", "same", "not comparable")
     )
     compared = [comparison for comparison in comparisons if comparison.verdict != "not comparable"]
-    parts = [
-        f"{name} {_by(own)}{_where(own, compared)}" for name, own in (("slower", slower), ("faster", faster)) if own
-    ]
+    parts = [f"{some[0].verdict} {_by(some)}{_where(some, compared)}" for some in (slower, faster) if some]
     if parts and any(not comparison.blocks for comparison in (*slower, *faster)):
         parts[-1] += f", or the machine changed: {_NOT_ALTERNATELY}"
     elif not parts and same:
@@ -252,17 +223,13 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
         parts, unclear = [f"cannot tell yet{_between(unclear)}"], []
     rest = [(f"the same within {margin * 100:g} %{_hidden(same)}", same), ("unclear", unclear)]
     counts = [(len(cells), text) for text, cells in rest if cells]
-    of = [""] * (len(counts) - 1) + [f" of {len(compared)}" if len(compared) > 1 else ""]
+    of = [""] * (len(counts) - 1) + [f" of {len(compared)}" * (len(compared) > 1)]
     parts += [f"{number}{total} {text}" for (number, text), total in zip(counts, of, strict=False)]
     parts += [f"{len(refused)} not compared"] if refused else []
-    return f"{_sides_of(comparisons)}{'; '.join(parts)}"
-
-
-def _sides_of(comparisons: Sequence[Comparison]) -> str:
-    """`single vs host: `, where there are only these two sides; of several with one base `vs host: `."""
-    sides, _ = side_column([comparison.pair for comparison in comparisons])
-    names = {versus(comparison.pair) for comparison in comparisons}
-    return f"{names.pop()}: " if len(names) == 1 else f"{sides}: " if sides != "sides" else ""
+    sides, _ = headings.side_column([comparison.pair for comparison in comparisons])
+    names = {headings.versus(comparison.pair) for comparison in comparisons}
+    sides = names.pop() if len(names) == 1 else sides  # of several with one base `vs host`
+    return f"{f'{sides}: ' if sides != 'sides' else ''}{'; '.join(parts)}"
 
 
 def _by(comparisons: Sequence[Comparison]) -> str:
@@ -274,11 +241,7 @@ def _by(comparisons: Sequence[Comparison]) -> str:
 
 def _between(comparisons: Sequence[Comparison]) -> str:
     """`, between -9 and +46 %`: what all intervals leave possible; empty where one has none."""
-    intervals = [
-        comparison.ratio.interval
-        for comparison in comparisons
-        if comparison.ratio is not None and comparison.ratio.interval is not None
-    ]
+    intervals = [ratio.interval for one in comparisons if (ratio := one.ratio) is not None and ratio.interval]
     if len(intervals) < len(comparisons):
         return ", too few launches"
     low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
@@ -286,8 +249,8 @@ def _between(comparisons: Sequence[Comparison]) -> str:
 
 
 def _hidden(same: Sequence[Comparison]) -> str:
-    unlike = sum(comparison.slow is not None for comparison in same)
-    return f" in the median, {unlike} with more slow launches" if unlike else ""
+    number = sum(comparison.slow is not None for comparison in same)
+    return f" in the median, {number} with more slow launches" if number else ""
 
 
 def _ratio(comparison: Comparison) -> float:
@@ -303,9 +266,9 @@ def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     short = {name: label.partition(" ")[0] for name, label in labels.items()}
     if len(set(short.values())) == len(set(labels.values())):
         labels = short
-    sides, names = side_column([comparison.pair for comparison in comparisons])
+    sides, names = headings.side_column([comparison.pair for comparison in comparisons])
     columns = {
-        "image": {id(comparison): shared_image(comparison.pair) for comparison in comparisons},
+        "image": {id(comparison): headings.shared_image(comparison.pair) for comparison in comparisons},
         "operation": labels,
         sides: {id(one): name for one, name in zip(comparisons, names, strict=True)},
         "place": {id(comparison): _place(comparison) for comparison in comparisons},
@@ -323,14 +286,10 @@ def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
     for number in range(1, len(columns) + 1):
         for names in combinations(columns, number):
             values = {name: dict.fromkeys(columns[name][id(comparison)] for comparison in some) for name in names}
-            covered = {
-                id(comparison)
-                for comparison in of
-                if all(columns[name][id(comparison)] in values[name] for name in names)
-            }
-            texts = {
-                name: _named(name, list(values[name]), list(dict.fromkeys(columns[name].values()))) for name in names
-            }
+            covered = {id(comparison) for comparison in of
+                       if all(columns[name][id(comparison)] in values[name] for name in names)}  # fmt: skip
+            texts = {name: _named(name, list(values[name]), list(dict.fromkeys(columns[name].values())))
+                     for name in names}  # fmt: skip
             if covered == chosen and all(texts.values()):
                 size = f" at {texts.pop(SIZE)}" if SIZE in texts else ""
                 rest = ", ".join(texts.values())
@@ -374,22 +333,19 @@ def _rows(
         key = tuple(values[id(one)] for values in columns.values())
         rows.setdefault(key, {}).setdefault(_size(one) if sizes else "", []).append(one)
     return [
-        (max(_known(comparison) for several in cells.values() for comparison in several),
+        (max(abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
+             for several in cells.values() for comparison in several),
          (*key, *("; ".join(map(cell_text, cells.get(size, []))) or "-" for size in (sizes or ("",)))))
         for key, cells in rows.items()
     ]  # fmt: skip
 
 
-def _known(comparison: Comparison) -> float:
-    return abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
-
-
 def _cut(columns: tuple[str, ...], rows: Sequence[SortedRow]) -> Table:
-    """All rows, or those with the largest differences."""
-    left = len(rows) - MOST_ROWS
-    shown = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS] if left > 0 else rows
-    notes = (f"the {MOST_ROWS} rows with the largest differences of {len(rows)}: --all has every cell",)
-    return Table("", columns, tuple(row for _, row in shown), notes if left > 0 else ())
+    if len(rows) <= MOST_ROWS:
+        return Table("", columns, tuple(row for _, row in rows))
+    shown = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS]
+    note = f"the {MOST_ROWS} rows with the largest differences of {len(rows)}: --all has every cell"
+    return Table("", columns, tuple(row for _, row in shown), (note,))
 
 
 def cell_text(comparison: Comparison) -> str:
@@ -415,12 +371,14 @@ def _common(comparisons: Sequence[Comparison]) -> str:
 
 def _labels(comparisons: Sequence[Comparison]) -> tuple[dict[int, str], str]:
     """What is measured in each cell, without what is the same in all of them; and that."""
-    named, shared = apart([heading(common_case(comparison.pair)).split(", ") for comparison in comparisons])
+    named, shared = headings.apart(
+        [headings.heading(headings.common_case(comparison.pair)).split(", ") for comparison in comparisons]
+    )
     return {id(one): ", ".join(own) for one, own in zip(comparisons, named, strict=True)}, ", ".join(shared)
 
 
 def _size(comparison: Comparison) -> str:
-    return size_text(comparison.pair.base.case)
+    return headings.size_text(comparison.pair.base.case)
 
 
 def _place(comparison: Comparison) -> str:
@@ -433,21 +391,20 @@ def _place(comparison: Comparison) -> str:
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:
     reasons = Counter(whole_reason(comparison) for comparison in comparisons if comparison.verdict == "not comparable")
     lines = [f"not compared: {why}{f' ({number} cells)' if number > 1 else ''}" for why, number in reasons.items()]
-    more = len(lines) - MOST_REASONS
-    return [*lines[:MOST_REASONS], *[f"not compared, for {counted(more, 'other reason')}: --all"] * (more > 0)]
+    left = len(lines) - MOST_REASONS
+    return [*lines[:MOST_REASONS], *[f"not compared, for {counted(left, 'other reason')}: --all"] * (left > 0)]
 
 
 def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     """What could mislead, each line once."""
     pairs = [comparison.pair for comparison in comparisons]
-    cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
-    several = len({pair.base.case.workload for pair in pairs}) > 1
-    unequal = differing_results(comparisons, several)
-    transports = differing_transports(comparisons)
+    cells = headings.cells_of_pairs(pairs)
+    unequal = caveats.differing_results(comparisons, len({pair.base.case.workload for pair in pairs}) > 1)
+    transports = caveats.differing_transports(comparisons)
     if len(transports) > MOST_REASONS:
         transports = [f"transports differ between {len(transports)} pairs of places: --all"]
-    limits = of_launches(comparisons, planned=False) if comparisons else []
-    notes = (*unequal, *cpu_waited(comparisons), *limits, *differing_facts(comparisons), *transports,
-             *in_blocks(cells), *disturbances(cells),
-             *waited(cells), *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
+    limits = caveats.of_launches(comparisons, planned=False) if comparisons else []
+    notes = (*unequal, *caveats.cpu_waited(comparisons), *limits, *caveats.differing_facts(comparisons), *transports,
+             *caveats.in_blocks(cells), *caveats.disturbances(cells), *caveats.waited(cells),
+             *caveats.unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(notes))

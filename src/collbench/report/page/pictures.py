@@ -5,16 +5,18 @@ A row for each thing compared, with a point, a line and words; panels side by si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.advise import AtSize
 from collbench.analysis.compare import Comparison
 from collbench.analysis.options import Option, Question
 from collbench.report.advice import Advised, at, slowdown
+from collbench.report.headings import in_place_order
 from collbench.report.numbers import digits
-from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
+from collbench.report.page.render import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 from collbench.report.verdict import cell_text
 
 if TYPE_CHECKING:
@@ -50,10 +52,6 @@ class Forest:
     band: tuple[float, float]
     axis: str
     scale: Callable[[Axes], None]
-
-    def figure(self, name: str, title: str, caption: str, width: float, values: str) -> Figure:
-        """`width` in inches; `values` in words."""
-        return draw(name, title, caption, self.paint, (width, FRAME + ROW * len(self.labels)), values)
 
     def paint(self, axes: Axes) -> None:
         """On panels in place of these axes."""
@@ -105,14 +103,24 @@ _CAPTION = (
 )
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """An operation at one size, and the option to take there; None without bounds."""
 
     title: str
     question: Question
     at: AtSize
     taken: Option | None
+
+    def row(self, option: Option) -> PanelRow:
+        result, is_taken = self.at.options.get(option), option == self.taken
+        if result is None:
+            return PanelRow("failed" if option in self.at.failing else "not compared", taken=is_taken)
+        value, bound = result.ratio, result.at_most
+        if result.out:
+            return PanelRow(f"{digits(value)}x", ">", WORSE, value, (value, value), is_taken)
+        if isinstance(bound, str):
+            return PanelRow(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), is_taken)
+        return PanelRow(f"at most {slowdown(bound)}", "s", SERIES[0], value, (value, max(bound, value)), is_taken)
 
 
 def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figure, ...]:
@@ -122,75 +130,50 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     if not panels:
         return ()
     rows = _rows(panels)
-    drawn = [(panel.title, [None if option is None else _of_option(panel, option) for _, option in rows])
-             for panel in panels]  # fmt: skip
+    drawn = [(panel.title, [panel.row(option) if option else None for _, option in rows]) for panel in panels]
     ends = [1 / (1 + 2 * margin), 1 + 2 * margin]
     ends += [end for _, entries in drawn for entry in entries if entry is not None for end in entry.ends or ()]
     forest = Forest([label for label, _ in rows], drawn, 1.0, (1 / (1 + margin), 1 + margin),
                     "time over that of the fastest",
                     lambda axes: _scale_of_ratios(axes, min(ends), max(ends)))  # fmt: skip
     title = f"What every option takes{f' {panels[0].title}' if len(panels) == 1 else ''}"
-    values = "; ".join(f"{panel.title}: {_in_words(panel, rows)}" for panel in panels)
-    return (forest.figure(name, title, _CAPTION.format(margin=margin * 100), WIDTH, values),)
+    values = "; ".join(
+        f"{panel.title}: {', '.join(f'{panel.question.name(one)} {panel.row(one).words}' for _, one in rows if one)}"
+        for panel in panels
+    )
+    caption, size = _CAPTION.format(margin=margin * 100), (WIDTH, FRAME + ROW * len(rows))
+    return (draw(name, title, caption, forest.paint, size, values),)
 
 
 def _panels(advices: Sequence[Advised]) -> list[Panel]:
-    if len(advices) == 1:
-        panels = _of_sizes(advices[0])
-        step = max(1, -(-(len(panels) - 1) // (MOST_PANELS - 1)))
-        return [*panels[:-1:step], panels[-1]][-MOST_PANELS:]
-    return [
-        replace(
-            _of_sizes(advised)[-1], title=f"{advised.title}{at(advised.advice.question, advised.advice.sizes[-1].size)}"
-        )
+    of_sizes = [
+        [Panel(f"{advised.title}{at(advised.advice.question, size.size)}", advised.advice.question, size,
+               of.option if size.known else None)
+         for of in advised.advice.ranges for size in of.sizes]
         for advised in advices[:MOST_PANELS]
-    ]
-
-
-def _of_sizes(advised: Advised) -> list[Panel]:
-    question = advised.advice.question
-    return [
-        Panel(f"{advised.title}{at(question, size.size)}", question, size, of.option if size.known else None)
-        for of in advised.advice.ranges
-        for size in of.sizes
-    ]
+    ]  # fmt: skip
+    if len(of_sizes) != 1:
+        return [panels[-1] for panels in of_sizes]
+    [panels] = of_sizes
+    step = max(1, -(-(len(panels) - 1) // (MOST_PANELS - 1)))
+    return [*panels[:-1:step], panels[-1]][-MOST_PANELS:]
 
 
 def _rows(panels: Sequence[Panel]) -> list[tuple[str, Option | None]]:
     """By library, from the least isolated place to the most; the name of a library is a row of its own."""
     names = {option: panel.question.name(option) for panel in panels for option in panel.question.options}
-    known = sorted(names, key=lambda option: min(_cost(panel, option) for panel in panels))[:MOST_ROWS]
-    ordered = sorted(known, key=lambda option: (option["library"], option.isolation_order, option))
+
+    def cost(option: Option) -> float:
+        return min(of.ratio if (of := panel.at.options.get(option)) else math.inf for panel in panels)
+
+    ordered = in_place_order(sorted(names, key=cost)[:MOST_ROWS])
     if not all(names[option].startswith(f"{option['library']}, ") for option in ordered):
         return [(names[option], option) for option in ordered]
     rows: list[tuple[str, Option | None]] = []
     for library in dict.fromkeys(option["library"] for option in ordered):
-        own = (option for option in ordered if option["library"] == library)
-        rows += [(library, None), *((names[option].removeprefix(f"{library}, "), option) for option in own)]
+        same = (option for option in ordered if option["library"] == library)
+        rows += [(library, None), *((names[option].removeprefix(f"{library}, "), option) for option in same)]
     return rows
-
-
-def _cost(panel: Panel, option: Option) -> float:
-    result = panel.at.options.get(option)
-    return float("inf") if result is None else result.ratio
-
-
-def _of_option(panel: Panel, option: Option) -> PanelRow:
-    result, is_taken = panel.at.options.get(option), option == panel.taken
-    if result is None:
-        return PanelRow("failed" if option in panel.at.failing else "not compared", taken=is_taken)
-    value = result.ratio
-    if result.out:
-        return PanelRow(f"{digits(value)}x", ">", WORSE, value, (value, value), is_taken)
-    if isinstance(result.at_most, str):
-        return PanelRow(f"{digits(value)}x, no bound", "o", OPEN, value, (value, value), is_taken)
-    return PanelRow(
-        f"at most {slowdown(result.at_most)}", "s", SERIES[0], value, (value, max(result.at_most, value)), is_taken
-    )
-
-
-def _in_words(panel: Panel, rows: Sequence[tuple[str, Option | None]]) -> str:
-    return ", ".join(f"{panel.question.name(option)} {_of_option(panel, option).words}" for _, option in rows if option)
 
 
 def _scale_of_ratios(axes: Axes, low: float, high: float) -> None:
@@ -230,16 +213,13 @@ class BenchmarkRow:
         """Differences in per cent; None for a heading."""
         if self.heading:
             return None
-        ratio = None if self.comparison is None else self.comparison.ratio
-        marker, colour = _LOOKS.get("" if self.comparison is None else self.comparison.verdict, ("", INK))
+        if self.comparison is None:
+            return PanelRow(self.words)
+        ratio, (marker, colour) = self.comparison.ratio, _LOOKS.get(self.comparison.verdict, ("", INK))
         if ratio is None:
             return PanelRow(self.words, marker, colour)
-        ends = None if ratio.interval is None else (_percent(ratio.interval[0]), _percent(ratio.interval[1]))
-        return PanelRow(self.words, marker, colour, _percent(ratio.value), ends)
-
-
-def _percent(ratio: float) -> float:
-    return (ratio - 1) * 100
+        value, *ends = ((end - 1) * 100 for end in (ratio.value, *(ratio.interval or ())))
+        return PanelRow(self.words, marker, colour, value, (ends[0], ends[1]) if ends else None)
 
 
 #: Of each verdict its marker and colour.
@@ -263,7 +243,7 @@ def benchmarks(rows: Sequence[BenchmarkRow], margin: float, title: str, name: st
     forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
                     lambda axes: _scale_of_differences(axes, values, percent, log))  # fmt: skip
     texts = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
-    return forest.figure(name, title, caption, NARROWER, texts)
+    return draw(name, title, caption, forest.paint, (NARROWER, FRAME + ROW * len(rows)), texts)
 
 
 def _scale_of_differences(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:

@@ -1,1 +1,0 @@
-"""The plots of a report: one file, one kind. Each returns `Figure` values; none knows HTML."""
