@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collbench import backends, collectives
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.spec import Operation, World, WorldSettings
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.failures import Unwatched
 from collbench.run.measure import measure

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collbench.backends.fake import SimulatedClock
-from collbench.timing.clocks import (
+from collbench.run.host_clocks import (
     EXCHANGES,
     Offset,
     Synchronisation,

@@ -25,7 +25,7 @@ from collbench.run.child import ProgramFailed, ProgramSkipped, execute
 from collbench.run.failures import Failure, Unwatched, cause
 from collbench.run.measure import measure
 from collbench.run.worlds_of_programs import AloneWorld, Peers, WrongResult, _End
-from collbench.timing.call import Stage
+from collbench.timing.loop import Stage
 
 #: What int64 holds besides its smallest number, whose opposite it does not hold.
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)

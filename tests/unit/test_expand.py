@@ -11,7 +11,7 @@ import pytest
 from collbench import backends, collectives
 from collbench.bindings.spec import Roles
 from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
-from collbench.collectives.case import CollectiveCase, collective_case
+from collbench.collectives.row import CollectiveCase, collective_case
 from collbench.errors import BackendUnavailable, PlanError, RequestError
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.experiment import roles_of

@@ -21,7 +21,7 @@ from collbench import backends
 from collbench.backends.fake import FakeBackend
 from collbench.bindings.operations import USABLE_SHARE
 from collbench.bindings.spec import Operation, Roles, Session, WorldSettings
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,

@@ -16,8 +16,7 @@ from collbench.backends.nccl import ServerArguments, WorkerArguments, chief_of
 from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
 from collbench.bindings.gpu.nccl import DATATYPE
 from collbench.bindings.operations import HostBuffer
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Part, Prepared
+from collbench.collectives.row import CollectiveCase, Part, Prepared
 from collbench.schema.axes import Op
 
 COUNT = 4

@@ -37,7 +37,7 @@ from collbench.launch.expansion import expand
 from collbench.run.expand import program_cases
 from collbench.schema import world
 from collbench.schema.plan import Plan, load_launch_plan
-from collbench.timing.call import Native, Stage
+from collbench.timing.loop import Native, Stage
 from collbench.workloads import software
 from collbench.workloads.gpu import device, kernels, suite, transfers
 from collbench.workloads.gpu.device import OpenGpu

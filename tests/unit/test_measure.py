@@ -18,7 +18,7 @@ from tests.unit.made_pairs import Pair
 
 from collbench import collectives
 from collbench.bindings.spec import Numbers, Observation, Operation
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.cgroup import distinct
@@ -30,8 +30,7 @@ from collbench.run.measure import BARRIER_DELAY, _checked_barrier, measure
 from collbench.run.sampling import Fixed
 from collbench.schema.manifest import Gpu
 from collbench.schema.record import Reading, Record
-from collbench.timing.call import Stage, Stopwatch
-from collbench.timing.loop import Stamps
+from collbench.timing.loop import Stage, Stamps, Stopwatch
 
 # What is recorded ----------------------------------------------------------------------------------------------------
 

@@ -29,10 +29,9 @@ from collbench.bindings.gpu.nccl import DATATYPE, OP, Communicators, NcclLog, ch
 from collbench.bindings.gpu.shared_library import to_word
 from collbench.bindings.operations import as_parts
 from collbench.bindings.spec import Observation
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import C, Collective, Prepared
+from collbench.collectives.row import C, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
-from collbench.timing.call import Halt
+from collbench.timing.loop import Halt
 
 ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
 COUNT, RANKS = 24, (2, 3, 5)

@@ -35,8 +35,7 @@ from collbench.run.sampling import (
 )
 from collbench.schema.case import Gate
 from collbench.schema.plan import Plan
-from collbench.timing.call import Call, Signals, Stage
-from collbench.timing.loop import GateSetting, Stamps
+from collbench.timing.loop import Call, GateSetting, Signals, Stage, Stamps
 
 WATCH: Any = SimpleNamespace(stopped=None)
 

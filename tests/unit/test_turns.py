@@ -32,8 +32,7 @@ from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
-from collbench.timing.call import Signals
-from collbench.timing.loop import GateSetting, Stamps
+from collbench.timing.loop import GateSetting, Signals, Stamps
 from collbench.workloads import protocol
 
 

@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 
 from collbench.bindings.operations import HostArguments, HostBuffer, as_parts, on_host
 from collbench.bindings.spec import Backend, Operation, Reductions, Session, WorldSettings
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, fold
+from collbench.collectives.row import Array, Collective, CollectiveCase, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Messages, Signals, whole
+from collbench.timing.loop import Messages, Signals, whole
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from collbench.bindings.gpu.device import Device, DeviceBlocks, device_buffers
 from collbench.bindings.mpi import HostMpiArguments, MpiSymbols, library_path, load_mpi, version_line
 from collbench.bindings.operations import binder_of, make_call
 from collbench.bindings.spec import Operation, Session, WorldSettings, allgather
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable
 from collbench.schema.axes import DTYPES, ThreadLevel
 

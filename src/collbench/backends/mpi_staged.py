@@ -20,8 +20,7 @@ from collbench.bindings.gpu.device import (
 from collbench.bindings.mpi import HostMpiArguments, MpiSymbols
 from collbench.bindings.operations import AllOf, as_parts, binder_of, make_call
 from collbench.bindings.spec import Buffer, Operation, Session, WorldSettings
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, Part, Prepared, part
+from collbench.collectives.row import Array, Collective, CollectiveCase, Part, Prepared, part
 from collbench.schema.axes import ThreadLevel
 
 #: The parts of an operation, in their order.

@@ -41,13 +41,12 @@ from collbench.bindings.gpu.nccl import (
 from collbench.bindings.mpi import LARGEST_COUNT, MpiSymbols
 from collbench.bindings.operations import AllOf, HostArguments, binder_of, make_call, page_aligned
 from collbench.bindings.spec import Operation, Session, WorldSettings, first_value
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, C, CallStep, Collective, Prepared
+from collbench.collectives.row import Array, Binder, C, CallStep, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.machine.process import set_own
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Halt, Stage
+from collbench.timing.loop import Call, Halt, Stage
 
 
 class NcclArguments:

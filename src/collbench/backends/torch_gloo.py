@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from collbench.bindings.mpi import MpiWorld, initialise, load_mpi
 from collbench.bindings.operations import HostArguments, as_parts, binder_of, numpy_dtype
 from collbench.bindings.spec import Backend, Operation, Reductions, Session, World, WorldSettings
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, Prepared
+from collbench.collectives.row import Array, Collective, CollectiveCase, Prepared
 from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Messages, Signals, Stage
+from collbench.timing.loop import Call, Messages, Signals, Stage
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from collbench.bindings.spec import Backend
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, C, Collective, Part, Prepared
+from collbench.collectives.row import Array, Binder, C, Collective, CollectiveCase, Part, Prepared
 from collbench.errors import Unsupported
 from collbench.machine import cgroup
 from collbench.schema.axes import DTYPES
-from collbench.timing.call import Call, Halt, Native, Stage, Stopwatch
+from collbench.timing.loop import Call, Halt, Native, Stage, Stopwatch
 
 PAGE = 4096
 

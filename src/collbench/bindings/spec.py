@@ -19,12 +19,11 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, Collective
+from collbench.collectives.row import Array, Binder, Collective, CollectiveCase
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.schema.world import Place
-from collbench.timing.call import Call, Signals
+from collbench.timing.loop import Call, Signals
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from collbench.analysis.results import cells_of
 from collbench.cli.analyse import read
 from collbench.cli.options import ENGINE, MARGIN, OPTIONAL_PLAN, PATH, SITE, Options, command, option, switch
 from collbench.cli.terminal import note, say, waiting_for
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from collbench import collectives, workloads
 from collbench.bindings.operations import USABLE_SHARE, available_bytes
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch import engines, launchers
 from collbench.launch import placement as policies

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from collbench import backends, collectives, workloads
-from collbench.collectives.case import CollectiveCase, collective_case
+from collbench.collectives.row import CollectiveCase, collective_case
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.schema.axes import Axis, BackendSupport, Value, plan_keys_of
 from collbench.schema.case import Case, Where

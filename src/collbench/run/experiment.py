@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from collbench import backends, collectives, workloads
 from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Backend, Roles, Session, WorldSettings
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,

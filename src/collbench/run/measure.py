@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from collbench.bindings.operations import numpy_dtype
 from collbench.bindings.spec import Buffer, Observation, Operation, Session, World, allgather, first_rank, merged
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, fold
+from collbench.collectives.row import Array, Collective, CollectiveCase, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.facts import ContentionMeter, Waited, waited_now
 from collbench.run import facts_of_ranks

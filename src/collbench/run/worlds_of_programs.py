@@ -25,15 +25,14 @@ from collbench.bindings.spec import (
     WorldSettings,
     allgather,
 )
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, Interrupted, RequestError, Unsupported
 from collbench.machine import launcher
 from collbench.run.child import ProgramFailed, ProgramSkipped
 from collbench.run.failures import Watch
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Signals
+from collbench.timing.loop import Signals
 from collbench.units import counted
 
 CollectedT = TypeVar("CollectedT")

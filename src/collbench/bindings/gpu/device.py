@@ -10,12 +10,11 @@ import numpy as np
 
 from collbench.bindings.operations import HostBuffer, as_parts, numpy_dtype
 from collbench.bindings.spec import Buffer
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, C, CallStep, Prepared
+from collbench.collectives.row import Array, C, CallStep, CollectiveCase, Prepared
 from collbench.errors import Unsupported
 from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Gpu
-from collbench.timing.call import Native, Stage, Stopwatch
+from collbench.timing.loop import Native, Stage, Stopwatch
 from collbench.units import format_bytes
 
 #: cudaMemcpyKind, of the CUDA runtime's driver_types.h.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable, to_install
-from collbench.timing.call import Native
+from collbench.timing.loop import Native
 
 
 def how_to_install() -> str:

@@ -26,9 +26,12 @@ from collbench.bindings.gpu.device import Device
 from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
-from collbench.timing.call import Call, Native, Signals, Stage
 from collbench.timing.loop import (
+    Call,
     GateSetting,
+    Native,
+    Signals,
+    Stage,
     native_device_times,
     python_device_times,
     run_native,

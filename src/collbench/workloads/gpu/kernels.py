@@ -10,7 +10,7 @@ import numpy as np
 
 from collbench.bindings.gpu.cupy_device import Grid, Kernels
 from collbench.collectives.row import Array
-from collbench.timing.call import Stage
+from collbench.timing.loop import Stage
 from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, in_turn
 
 #: Of the convolution, as in convolution.cu.

@@ -14,7 +14,7 @@ from collbench.bindings.gpu.cupy_device import Grid
 from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device
 from collbench.bindings.operations import page_aligned
 from collbench.collectives.row import Array
-from collbench.timing.call import Stage
+from collbench.timing.loop import Stage
 from collbench.workloads.gpu.device import OpenGpu, Timer, copying, in_turn, waiting
 
 #: cudaMemcpyKind, as those that are imported.
