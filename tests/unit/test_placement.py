@@ -38,7 +38,7 @@ from collbench.launch.rank_environment import places
 from collbench.launch.shipped import find_plan
 from collbench.machine.facts import container, parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.run.binding import bind
+from collbench.run.facts_of_ranks import bind
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.world import GPU, Place, read_places

@@ -31,8 +31,7 @@ from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
 from collbench.run import facts_of_ranks
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.expand import program_cases
-from collbench.run.experiment import plan_experiment
+from collbench.run.experiment import plan_experiment, program_cases
 from collbench.run.failures import Unwatched
 from collbench.run.worlds_of_programs import AloneSession, OneStarter
 from collbench.schema.axes import Axis

@@ -16,7 +16,7 @@ from tests.unit.made_programs import run_row
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.machine.facts import last_level_cache
-from collbench.run.expand import program_cases
+from collbench.run.experiment import program_cases
 from collbench.schema.plan import Plan
 from collbench.schema.store import read_run
 from collbench.workloads.host import stream

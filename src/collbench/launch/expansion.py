@@ -30,7 +30,7 @@ from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place
 from collbench.machine.topology import Topology
-from collbench.run.expand import how_to_fit
+from collbench.run.experiment import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, named_sides
