@@ -28,7 +28,7 @@ from collbench.run.measure import (
     gathered,
     operations_on_device,
 )
-from collbench.run.sampling import MOST_CALLS, Fixed, Method, Sampling, TimedCall, agree_on_driver, times_of
+from collbench.run.sampling import MOST_CALLS, Method, Sampling, StopRule, TimedCall, agree_on_driver, times_of
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
 from collbench.schema.record import Record
@@ -37,7 +37,7 @@ from collbench.timing.loop import Call, GateSetting, Signals, Stage, Stamps, Sto
 
 def method(cadence: Cadence = "isolated", **fields: Any) -> Method:
     two = (rank_facts(), rank_facts("GPU-b"))
-    return replace(Method("barrier", False, "common", Fixed(3), 5, 1, cadence, two, False), **fields)
+    return replace(Method("barrier", False, "common", StopRule.fixed(3), 5, 1, cadence, two, False), **fields)
 
 
 def case(graph: int) -> CollectiveCase:

@@ -154,8 +154,8 @@ class ProgramRun:
         try:
             return ask()
         except Exception as error:  # somebody else's function: whatever it raises
-            raised = f"raised {type(error).__name__}: {error}"
-            raise ProgramFailed(f"benchmark {self.case.title}: its {name} {raised}") from error
+            raised = f"{type(error).__name__}: {error}"
+            raise ProgramFailed(f"benchmark {self.case.title}: its {name} raised {raised}") from error
 
     def _read(self, read: Callable[[], ValueT]) -> ValueT:
         """The result of `read`, which reads what the program printed."""
@@ -171,10 +171,8 @@ class ProgramRun:
         Raises:
             ProgramFailed: the output cannot be read, lacks samples, or has times that are longer than the execution.
         """
-        name, output = self.program.name, finished.output
-        parsed = self._read(
-            lambda: {measure: [float(s) for s in values] for measure, values in self.program.parse(output).items()}
-        )
+        name, output, parse = self.program.name, finished.output, self.program.parse
+        parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in parse(output).items()})
         for measure in self.program.measures:
             samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
             if len(samples) != expected:
@@ -230,12 +228,9 @@ def measure_program(
     peers = Peers(world, watch, session.failures, facts_of_ranks.threads_of(facts, world.rank))
     try:
         done = _performed(program, case, plan, peers, doing, turns)
-    except ProgramSkipped as error:
-        return without_times("skipped", str(error))
-    except WrongResult as error:
-        return without_times("failed", str(error), ResultCheck(wrong=error.wrong))
-    except ProgramFailed as error:
-        return without_times("failed", str(error))
+    except (ProgramSkipped, ProgramFailed, WrongResult) as error:
+        check = ResultCheck(wrong=error.wrong) if isinstance(error, WrongResult) else None
+        return without_times("skipped" if isinstance(error, ProgramSkipped) else "failed", str(error), check)
     meter.stop()
     if done.stretch is None:  # less what this rank's program took, and those of ranks that share a core with it
         times = allgather(world, (done.all.user, done.all.system))
@@ -249,9 +244,8 @@ def measure_program(
     if by_rank is None:
         return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)
     common = _common(case, method, by_rank, turns is not None)
-    common = msgspec.structs.replace(
-        common, contended=contended, notes=(*notes, *facts_of_ranks.notes(facts), *method.siblings, *common.notes)
-    )
+    notes = (*notes, *facts_of_ranks.notes(facts), *method.siblings, *common.notes)
+    common = msgspec.structs.replace(common, contended=contended, notes=notes)
     return tuple(
         _filled(common, measure, [rank.samples[measure.name] for rank in by_rank],
                 0 if measure.once else plan.warmup, method)
@@ -282,18 +276,13 @@ def _common(case: ProgramCase, method: Method, by_rank: Sequence[RankOutcome], i
     users, systems, walls = zip(*((rank.cpu.user, rank.cpu.system, rank.cpu.wall) for rank in by_rank), strict=True)
     repeatable = {name: value for rank in reversed(by_rank) for name, value in rank.repeatable.items()}
     return Record(
-        case=case.case,
-        launch=0,
-        status="ok",
+        case=case.case, launch=0, status="ok", clock="local",
         check=ResultCheck(wrong=0, figures=figures, repeatable=repeatable),
-        clock="local",
-        confinement=method.confinement,
-        oversubscribed=method.oversubscribed,
+        confinement=method.confinement, oversubscribed=method.oversubscribed,
         notes=tuple(dict.fromkeys(note for rank in by_rank for note in rank.notes)),
-        transport=by_rank[0].storage,
         cpu=None if in_turns else CpuTime(user=sum(users), system=sum(systems), wall=max(walls)),  # it slept in turns
-        messages=by_rank[0].messages,
-    )
+        transport=by_rank[0].storage, messages=by_rank[0].messages,
+    )  # fmt: skip
 
 
 def _filled(
@@ -305,12 +294,9 @@ def _filled(
     if summary.p50 < FEWEST_STEPS * measure.step:  # near the resolution of what the program prints
         steps = f"it prints times in steps of {format_duration(measure.step)}, of which {measure.name} takes fewer than"
         notes += (f"{steps} {FEWEST_STEPS}: differences of 1 % cannot be seen; make an execution longer",)
+    samples = Samples(n=matrix.shape[1], invalid=0, warmup=warmup)
+    ranks = ranks_of([summarise(rank).p50 for rank in matrix], method.ranks)
     return msgspec.structs.replace(
-        common,
-        case=common.case.having(measure=measure.name),
-        work=measure.work(common.case),
-        samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
-        seconds=summary,
-        notes=notes,
-        ranks=ranks_of([summarise(rank).p50 for rank in matrix], method.ranks),
-    ), matrix
+        common, case=common.case.having(measure=measure.name), work=measure.work(common.case), samples=samples,
+        seconds=summary, notes=notes, ranks=ranks,
+    ), matrix  # fmt: skip

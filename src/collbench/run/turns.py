@@ -23,7 +23,7 @@ from collbench.errors import Interrupted, RequestError
 from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, format_cores, machine_id, own_cores
 from collbench.run.failures import Watch
-from collbench.run.sampling import Fixed, Sampling
+from collbench.run.sampling import Sampling
 from collbench.schema.case import Case
 from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.loop import Stamps
@@ -180,7 +180,7 @@ def sampled_in_turns(
     stop = sampling.method.stop
     synchronising = 0.0 if sampling.clocks is None else SYNCHRONISATIONS * sampling.clocks.lasted * 1e-9
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
-                    samples=stop.n if isinstance(stop, Fixed) else 0,
+                    samples=0 if stop.seconds else stop.cap,
                     shortest=max(QUOTA_SLICE if quota else 0.0, synchronising))  # fmt: skip
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
         if order.anew:

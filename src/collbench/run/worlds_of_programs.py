@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 
 from collbench import workloads
 from collbench.backends.torch_gloo import TorchSession, join, missing_torch
-from collbench.bindings.spec import (
-    Backend,
-    Failures,
-    Operation,
-    Reductions,
-    Session,
-    World,
-    WorldSettings,
-    allgather,
-)
+from collbench.bindings.spec import Backend, Failures, Operation, Reductions, Session, World, WorldSettings, allgather
 from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, Interrupted, RequestError, Unsupported
 from collbench.machine import launcher
@@ -189,51 +180,6 @@ class AloneSession(Session):
         os._exit(code)
 
 
-class _Programs(Backend):
-    """Stands where a backend stands, and is not one of those that a plan can name."""
-
-    name = "workloads"
-    ops: tuple[Op, ...] = ()
-
-    def __init__(self, programs: tuple[str, ...]) -> None:
-        self._programs = programs
-
-    def dtypes(self) -> tuple[str, ...]:
-        return ()
-
-    def libraries(self) -> tuple[Library, ...]:
-        """What the workloads start or load."""
-        return workloads.libraries(self._programs)
-
-
-class OneStarter(_Programs):
-    """One rank that starts programs."""
-
-    summary = "one rank that starts programs"
-
-    def missing(self) -> str | None:
-        return None
-
-    def world_size(self, options: WorldSettings) -> int:
-        """Always 1.
-
-        Raises:
-            RequestError: more ranks were started or requested.
-        """
-        ranks = max(launcher.detect().size, options.ranks or 1)
-        if ranks != 1:
-            names = dict.fromkeys(use.partition(" ")[0] for use in self._programs)  # of `train data=made-up` train
-            alone = [name for name in names if not workloads.get(name).distributed]
-            several = [name for name in names if workloads.get(name).distributed]
-            what = f"benchmarks {', '.join(alone)}" if alone else "benchmarks"
-            way_out = f", or name {', '.join(several)} alone, which run on several" if several else ""
-            raise RequestError(f"{what}: run on one rank, and there are {ranks}. Start one rank{way_out}.")
-        return 1
-
-    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
-        body(AloneSession(options.thread_level))
-
-
 class StoredFailures:
     """What ranks say of their failures in a store of torch's; a store that does not answer has lost its rank."""
 
@@ -267,24 +213,51 @@ class TogetherSession(TorchSession):
         raise Unsupported(f"{row.name}: needs a communication library")
 
 
-class Together(_Programs):
-    """Ranks that meet over gloo."""
+class ProgramStarter(Backend):
+    """Stands where a backend stands, and is none that a plan can name: one rank, or ranks that meet over gloo."""
 
-    summary = "ranks that start the processes of a program"
+    name, summary = "workloads", "ranks that start the processes of programs"
+    ops: tuple[Op, ...] = ()
+
+    def __init__(self, programs: tuple[str, ...], together: bool) -> None:
+        self._programs, self._together = programs, together
 
     def missing(self) -> str | None:
-        return missing_torch()
+        return missing_torch() if self._together else None
+
+    def dtypes(self) -> tuple[str, ...]:
+        return ()
+
+    def libraries(self) -> tuple[Library, ...]:
+        """What the workloads start or load."""
+        return workloads.libraries(self._programs)
 
     def world_size(self, options: WorldSettings) -> int:
-        """As many as the launcher started."""
-        return launcher.detect().size
+        """1, or together as many as the launcher started.
+
+        Raises:
+            RequestError: more ranks were started or requested than one.
+        """
+        started = launcher.detect().size
+        ranks = max(started, options.ranks or 1)
+        if self._together or ranks == 1:
+            return started
+        names = dict.fromkeys(use.partition(" ")[0] for use in self._programs)  # of `train data=made-up` train
+        alone = ", ".join(name for name in names if not workloads.get(name).distributed)
+        several = ", ".join(name for name in names if workloads.get(name).distributed)
+        what = f"benchmarks {alone}" if alone else "benchmarks"
+        way_out = f", or name {several} alone, which run on several" if several else ""
+        raise RequestError(f"{what}: run on one rank, and there are {ranks}. Start one rank{way_out}.")
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
-        """Rendezvous, the body, and destruction of the process group.
+        """The body; together after a rendezvous, and before the process group is destroyed.
 
         Raises:
             BackendUnavailable: there is no torch by which ranks could meet.
         """
+        if not self._together:
+            body(AloneSession(options.thread_level))
+            return
         if (missing := self.missing()) is not None:
             raise BackendUnavailable(f"benchmarks of several ranks: {missing}")
         import torch
@@ -296,7 +269,7 @@ class Together(_Programs):
             torch.distributed.destroy_process_group()
 
 
-def world_for(benchmarks: tuple[str, ...], uses: tuple[str, ...]) -> OneStarter | Together:
+def world_for(benchmarks: tuple[str, ...], uses: tuple[str, ...]) -> ProgramStarter:
     """What starts these programs: ranks together where all of them take several and the launcher started several."""
     distributed = all(workloads.get(name).distributed for name in benchmarks)
-    return Together(uses) if distributed and launcher.detect().size > 1 else OneStarter(uses)
+    return ProgramStarter(uses, together=distributed and launcher.detect().size > 1)
