@@ -25,9 +25,8 @@ from collbench.run import facts_of_ranks
 from collbench.run.experiment import program_cases
 from collbench.run.facts_of_ranks import bind, place_difference, shape_difference, software_difference
 from collbench.run.failures import Unwatched
-from collbench.run.program import measure_program
+from collbench.run.program import AloneWorld, Peers, measure_program
 from collbench.run.sampling import choose_method
-from collbench.run.worlds_of_programs import AloneWorld, Peers
 from collbench.schema.case import case_of
 from collbench.schema.record import Confinement, Record
 from collbench.schema.world import GPU, HOST, SHAPE, Place, Shape

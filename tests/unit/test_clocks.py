@@ -48,9 +48,9 @@ from collbench.run.host_clocks import (
     surprise,
     synchronisation,
 )
+from collbench.run.program import AloneWorld
 from collbench.run.sampling import DIFFER, Sampling, TimedCall, doubts, trusted
 from collbench.run.turns import _slice, sampled_in_turns
-from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
 from collbench.schema.world import Order, SliceRule

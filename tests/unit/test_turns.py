@@ -27,9 +27,9 @@ from collbench.machine import driver_link
 from collbench.machine.facts import ContentionMeter, Waited, format_cores, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
+from collbench.run.program import AloneWorld
 from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
-from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema.case import Gate
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
 from collbench.timing.loop import GateSetting, Signals, Stamps

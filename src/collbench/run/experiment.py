@@ -31,10 +31,9 @@ from collbench.run.facts_of_ranks import by_key, facts_of_all, ranks_here
 from collbench.run.failures import AgreedError, Failure, Watch, on_rank_0, raise_on_all
 from collbench.run.host_clocks import host_clocks
 from collbench.run.measure import Measured, measure
-from collbench.run.program import measure_program
+from collbench.run.program import measure_program, world_for
 from collbench.run.sampling import Method, StopRule, agreed_method
 from collbench.run.turns import Turns
-from collbench.run.worlds_of_programs import world_for
 from collbench.schema.axes import DTYPES, Axis, BackendSupport, Value, plan_keys_of
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Manifest
