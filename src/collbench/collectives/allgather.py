@@ -33,12 +33,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="allgather",
-    title="Allgather",
-    summary="collect a block from every rank on every rank",
-    blocks=lambda rank, ranks, root: Blocks(1, ranks),
-    bus_factor=ring_once,
+    name="allgather", title="Allgather", summary="collect a block from every rank on every rank",
+    blocks=lambda rank, ranks, root: Blocks(1, ranks), bus_factor=ring_once,
     meaning=lambda rank, inputs, root, reduce: np.concatenate([blocks[:] for blocks in inputs]),
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    split=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, split=True,
+)  # fmt: skip

@@ -29,12 +29,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="allreduce",
-    title="Allreduce",
-    summary="reduce over all ranks, result on every rank",
-    blocks=lambda rank, ranks, root: Blocks(1, 1),
-    bus_factor=ring_twice,
+    name="allreduce", title="Allreduce", summary="reduce over all ranks, result on every rank",
+    blocks=lambda rank, ranks, root: Blocks(1, 1), bus_factor=ring_twice,
     meaning=lambda rank, inputs, root, reduce: reduce(blocks[:] for blocks in inputs),
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    reduces=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, reduces=True,
+)  # fmt: skip

@@ -35,12 +35,9 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="alltoall",
-    title="All-to-All Personalized Exchange",
+    name="alltoall", title="All-to-All Personalized Exchange",
     summary="every rank sends a block of its own to every rank",
-    blocks=lambda rank, ranks, root: Blocks(ranks, ranks),
-    bus_factor=ring_once,
+    blocks=lambda rank, ranks, root: Blocks(ranks, ranks), bus_factor=ring_once,
     meaning=lambda rank, inputs, root, reduce: np.concatenate([blocks[rank : rank + 1] for blocks in inputs]),
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    split=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, split=True,
+)  # fmt: skip

@@ -17,13 +17,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="barrier",
-    title="Barrier",
-    summary="wait until every rank has entered",
-    blocks=lambda rank, ranks, root: Blocks(0, 0),
-    bus_factor=lambda ranks: 0.0,
+    name="barrier", title="Barrier", summary="wait until every rank has entered",
+    blocks=lambda rank, ranks, root: Blocks(0, 0), bus_factor=lambda ranks: 0.0,
     meaning=lambda rank, inputs, root, reduce: None,
-    dialects={"mpi": mpi, "torch": torch},
-    moves_data=False,
-    has_in_place=False,
-)
+    dialects={"mpi": mpi, "torch": torch}, moves_data=False, has_in_place=False,
+)  # fmt: skip

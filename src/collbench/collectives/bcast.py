@@ -31,12 +31,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="bcast",
-    title="Broadcast",
-    summary="copy the root's buffer to every rank",
-    blocks=lambda rank, ranks, root: Blocks(int(rank == root), 1),
-    bus_factor=whole,
+    name="bcast", title="Broadcast", summary="copy the root's buffer to every rank",
+    blocks=lambda rank, ranks, root: Blocks(int(rank == root), 1), bus_factor=whole,
     meaning=lambda rank, inputs, root, reduce: inputs[root][:],
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    rooted=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, rooted=True,
+)  # fmt: skip

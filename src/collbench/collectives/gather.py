@@ -41,13 +41,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="gather",
-    title="Gather",
-    summary="collect a block from every rank on the root",
-    blocks=lambda rank, ranks, root: Blocks(1, ranks if rank == root else 0),
-    bus_factor=ring_once,
+    name="gather", title="Gather", summary="collect a block from every rank on the root",
+    blocks=lambda rank, ranks, root: Blocks(1, ranks if rank == root else 0), bus_factor=ring_once,
     meaning=lambda rank, inputs, root, reduce: np.concatenate([i[:] for i in inputs]) if rank == root else None,
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    split=True,
-    rooted=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, split=True, rooted=True,
+)  # fmt: skip

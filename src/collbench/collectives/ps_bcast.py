@@ -55,15 +55,10 @@ def torch_served(a: TorchServedArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="ps_bcast",
-    title="Parameter-server Broadcast",
+    name="ps_bcast", title="Parameter-server Broadcast",
     summary="the server's buffer to every worker (the root is the server)",
-    blocks=lambda rank, ranks, root: Blocks(1, 0) if rank == root else Blocks(0, 1),
-    bus_factor=server_link,
+    blocks=lambda rank, ranks, root: Blocks(1, 0) if rank == root else Blocks(0, 1), bus_factor=server_link,
     meaning=lambda rank, inputs, root, reduce: None if rank == root else inputs[root][:],
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served},
-    rooted=True,
-    has_in_place=False,
-    min_ranks=2,
-    has_server=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served}, rooted=True, has_in_place=False,
+    min_ranks=2, has_server=True,
+)  # fmt: skip

@@ -72,17 +72,12 @@ def torch_served(a: TorchServedArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="ps_gather",
-    title="Parameter-server Gather",
+    name="ps_gather", title="Parameter-server Gather",
     summary="every worker's buffer to the server (the root is the server)",
-    blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0),
-    bus_factor=server_link,
+    blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0), bus_factor=server_link,
     meaning=lambda rank, inputs, root, reduce: (
         np.concatenate([i[:] for i in (*inputs[:root], *inputs[root + 1 :])]) if rank == root else None
     ),
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served},
-    rooted=True,
-    has_in_place=False,
-    min_ranks=2,
-    has_server=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served}, rooted=True, has_in_place=False,
+    min_ranks=2, has_server=True,
+)  # fmt: skip

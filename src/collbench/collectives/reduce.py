@@ -34,13 +34,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="reduce",
-    title="Reduce",
-    summary="reduce over all ranks, result on the root",
-    blocks=lambda rank, ranks, root: Blocks(1, int(rank == root)),
-    bus_factor=whole,
+    name="reduce", title="Reduce", summary="reduce over all ranks, result on the root",
+    blocks=lambda rank, ranks, root: Blocks(1, int(rank == root)), bus_factor=whole,
     meaning=lambda rank, inputs, root, reduce: reduce(blocks[:] for blocks in inputs) if rank == root else None,
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    reduces=True,
-    rooted=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, reduces=True, rooted=True,
+)  # fmt: skip

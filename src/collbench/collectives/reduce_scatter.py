@@ -31,13 +31,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="reduce_scatter",
-    title="Reduce_scatter",
-    summary="reduce over all ranks, a block of the result to each rank",
-    blocks=lambda rank, ranks, root: Blocks(ranks, 1),
-    bus_factor=ring_once,
+    name="reduce_scatter", title="Reduce_scatter", summary="reduce over all ranks, a block of the result to each rank",
+    blocks=lambda rank, ranks, root: Blocks(ranks, 1), bus_factor=ring_once,
     meaning=lambda rank, inputs, root, reduce: reduce(blocks[rank : rank + 1] for blocks in inputs),
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    split=True,
-    reduces=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, split=True, reduces=True,
+)  # fmt: skip

@@ -39,13 +39,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="scatter",
-    title="Scatter",
-    summary="one block of the root to each rank",
-    blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1),
-    bus_factor=ring_once,
+    name="scatter", title="Scatter", summary="one block of the root to each rank",
+    blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1), bus_factor=ring_once,
     meaning=lambda rank, inputs, root, reduce: inputs[root][rank : rank + 1],
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    split=True,
-    rooted=True,
-)
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, split=True, rooted=True,
+)  # fmt: skip

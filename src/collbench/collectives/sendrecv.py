@@ -44,11 +44,8 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="sendrecv",
-    title="Sendrecv",
-    summary="send to the next rank, receive from the previous one",
-    blocks=lambda rank, ranks, root: Blocks(1, 1),
-    bus_factor=whole,
+    name="sendrecv", title="Sendrecv", summary="send to the next rank, receive from the previous one",
+    blocks=lambda rank, ranks, root: Blocks(1, 1), bus_factor=whole,
     meaning=lambda rank, inputs, root, reduce: inputs[neighbours(rank, len(inputs))[1]][:],
     dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-)
+)  # fmt: skip
