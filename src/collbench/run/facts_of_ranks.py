@@ -70,13 +70,10 @@ def facts_of_all(world: World, facts: RankFacts) -> tuple[RankFacts, ...]:
         return ()
     return tuple(
         RankFacts(
-            host, kernel_id, clock_id, cores, container,
-            msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings,
+            *names, cores, container, msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings
         )
-        for (host, kernel_id, clock_id), confinement, namespaces, (cores, siblings), (container, gpu) in zip(
-            *gathered, strict=True
-        )
-    )  # fmt: skip
+        for names, confinement, namespaces, (cores, siblings), (container, gpu) in zip(*gathered, strict=True)
+    )
 
 
 def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
@@ -132,9 +129,8 @@ def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.envir
             break
         rank -= planned.ranks
     if len(usable) < planned.cores:
-        raise WorldMismatch(
-            f"rank {us.rank} was to have {counted(planned.cores, 'core')}, and may use {format_cores(usable)}."
-        )
+        cores = counted(planned.cores, "core")
+        raise WorldMismatch(f"rank {us.rank} was to have {cores}, and may use {format_cores(usable)}.")
     together = planned.boxes if isinstance(planned.boxes, int) else planned.each
     sharing = together if len(usable) >= together * planned.cores else 1
     first = us.local_rank * planned.cores if sharing > 1 else 0
@@ -225,9 +221,8 @@ def _boxes_differ(planned: Shape, ranks: Numbered) -> str | None:
     for number, rank in ranks:
         by_host[_machine(rank)].append((number, rank.confinement.namespaces.get("mnt")))
     together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
-    was = {1: "each in a container of its own", planned.each: "in one place"}.get(
-        together, f"{together} to a container"
-    )
+    where = {1: "each in a container of its own", planned.each: "in one place"}
+    was = where.get(together, f"{together} to a container")
     for members in by_host.values():
         namespaces = {files for _, files in members}
         if len(namespaces) != -(-len(members) // together):
@@ -312,19 +307,15 @@ def notes_on_loaded(world: World) -> tuple[str, ...]:
 
 def loaded(names: tuple[str, ...], maps: Path = Path("/proc/self/maps")) -> tuple[Loaded, ...]:
     """The mapped files of this process whose names begin so; of a name without one, that there is none."""
-    paths: dict[str, None] = {}
-    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
-        words = line.split(maxsplit=5)
-        if len(words) == 6 and words[5].startswith("/"):
-            paths[words[5]] = None
+    lines = (line.split(maxsplit=5) for line in maps.read_text(encoding="utf-8", errors="replace").splitlines())
+    paths = dict.fromkeys(words[5] for words in lines if len(words) == 6 and words[5].startswith("/"))
     entries: list[Loaded] = []
     for name in names:
         versions = [path for path in paths if _is_version(path, name)]
         for path in versions:
-            try:
+            digest = UNREAD
+            with contextlib.suppress(OSError):  # it cannot be read, or was removed since it was loaded
                 digest = sha256_of(path)  # of the file as it is
-            except OSError:  # it cannot be read, or was removed since it was loaded
-                digest = UNREAD
             entries.append(Loaded(name, path, digest))
         if not versions:
             entries.append(Loaded(name))
@@ -360,10 +351,9 @@ def cramped(ranks: Iterable[RankFacts]) -> tuple[str, ...]:
     on_one_core = [str(number) for number, rank in enumerate(ranks) if rank.gpu is not None and len(rank.cores) == 1]
     if not on_one_core:
         return ()
-    plural = "s" if len(on_one_core) > 1 else ""
     more = f" and {len(on_one_core) - MOST_NAMED} more" if len(on_one_core) > MOST_NAMED else ""
-    note = "one core for the call and for the library's own threads; mpirun --bind-to none gives more"
-    return (f"rank{plural} {', '.join(on_one_core[:MOST_NAMED])}{more}: {note}",)
+    those = f"rank{'s' if len(on_one_core) > 1 else ''} {', '.join(on_one_core[:MOST_NAMED])}{more}"
+    return (f"{those}: one core for the call and for the library's own threads; mpirun --bind-to none gives more",)
 
 
 def is_shared(ranks: Iterable[RankFacts]) -> bool:

@@ -233,8 +233,7 @@ def _perform(timed_call: TimedCall, watch: Watch) -> None:
         timed_call.once()
     except (LibraryError, RuntimeError) as error:
         failure = Failure.of(session, error)
-    agreed = cause(session, failure, watch)
-    if agreed is not None:
+    if (agreed := cause(session, failure, watch)) is not None:
         raise Refused(agreed.reason)
 
 
@@ -255,8 +254,7 @@ def check_result(
         return None, ""
     tolerance = tolerance_of(case.dtype, case.op, case.ranks)
     wrong = 0 if expected is None else count_wrong_parts(operation.output, expected, tolerance)
-    everywhere = int(world.total([wrong])[0])
-    if everywhere == 0:
+    if (everywhere := int(world.total([wrong])[0])) == 0:
         return 0, ""
     count, root = block_count(case, row), case.root or 0
     places = [
