@@ -16,13 +16,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import HostArguments, HostBuffer, Operation, Session, World, as_parts, digest_of
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.bindings.spec import (
+    HostArguments,
+    HostBuffer,
+    Operation,
+    Session,
+    World,
+    as_parts,
+    digest_of,
+)
+from collbench.collectives.row import Collective, CollectiveCase
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import measure
 from collbench.run.facts_of_ranks import parts_of
-from collbench.timing.call import Signals, whole
+from collbench.timing.loop import Signals, whole
 
 
 def made_up_facts(ranks: int, each: int, containers: bool) -> list[RankFacts]:

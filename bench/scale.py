@@ -37,7 +37,7 @@ def made_up(ranks: int, collective: str, containers: bool, samples: int = SAMPLE
     from made_up_world import MadeUpSession, MadeUpWorld, made_up_facts
 
     from collbench import collectives
-    from collbench.collectives.case import CollectiveCase
+    from collbench.collectives.row import CollectiveCase
     from collbench.run import facts_of_ranks
     from collbench.run.experiment import does_not_fit
     from collbench.run.facts_of_ranks import facts_of_all

@@ -21,7 +21,7 @@ from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.machine import launcher
 from collbench.schema.manifest import Gpu
-from collbench.timing.call import Stage, Stopwatch
+from collbench.timing.loop import Stage, Stopwatch
 from tests.double.functions import Code, Functions, crash
 
 STREAM = 0x57AEA

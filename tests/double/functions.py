@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from collbench.bindings.spec import to_word
 from collbench.collectives.row import C
-from collbench.timing.call import Native
+from collbench.timing.loop import Native
 
 
 class Code(RuntimeError):

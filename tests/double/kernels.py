@@ -19,7 +19,7 @@ import numpy as np
 from collbench.bindings.gpu.cupy_device import Argument, Grid, KernelLaunch
 from collbench.bindings.gpu.device import Memory
 from collbench.collectives.row import C
-from collbench.timing.call import Stage
+from collbench.timing.loop import Stage
 from tests.double.device import STREAM, DoubleDevice
 from tests.double.functions import Code, crash
 

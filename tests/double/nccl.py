@@ -10,7 +10,7 @@ from typing import Any
 from collbench.bindings.mpi import load_mpi
 from collbench.collectives.row import C
 from collbench.machine import launcher
-from collbench.timing.call import Native
+from collbench.timing.loop import Native
 from tests.double.communicator import CALLS, DoubleComm
 from tests.double.device import DoubleDevice
 from tests.double.functions import Code, Functions, crash

@@ -11,7 +11,7 @@ from collbench.backends import mpi_staged, nccl
 from collbench.backends.nccl import NcclArguments
 from collbench.bindings.gpu.nccl import DATATYPE
 from collbench.collectives.row import CallStep, Part, idle, in_turn
-from collbench.timing.call import Call
+from collbench.timing.loop import Call
 
 
 def no_copy(name: str) -> None:

@@ -20,7 +20,7 @@ import torch
 from collbench.backends import torch_nccl
 from collbench.cli import main
 from collbench.schema.manifest import Gpu
-from collbench.timing.call import Stage, Stopwatch
+from collbench.timing.loop import Stage, Stopwatch
 
 
 def stopwatch(_: Any) -> Stopwatch:

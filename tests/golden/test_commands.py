@@ -154,7 +154,7 @@ def test_everything(golden: Golden) -> None:
 
 
 def test_yardsticks(golden: Golden) -> None:
-    none = dict.fromkeys(yardsticks.names())
+    none = dict.fromkeys(yardsticks.YARDSTICKS)
     findings = {
         "calm": judge([Readings({**CALM}), Readings({**CALM})]),
         "restless": judge([Readings({**CALM}), Readings(CALM | {"core_distance": 310.0, "core_speed": 700.0})]),

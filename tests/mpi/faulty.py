@@ -19,7 +19,7 @@ from collbench.bindings.spec import Operation
 from collbench.cli import main
 from collbench.run import experiment
 from collbench.run.failures import StartLimit
-from collbench.timing.call import Stage
+from collbench.timing.loop import Stage
 
 _FAULTY: Any = {"count": 0}
 

@@ -533,7 +533,7 @@ def test_a_run_has_readings_and_a_resumed_one_has_more(tmp_path: Path) -> None:
     assert {one.cells for one in readings} == {(record.case.where,) for record in found.records}
     if len(os.sched_getaffinity(0)) > 1:
         assert {one.reason for one in readings} == {None}
-    assert all(one.values.keys() == set(yardsticks.names()) for one in readings)
+    assert all(one.values.keys() == set(yardsticks.YARDSTICKS) for one in readings)
     experiment = found.manifest.experiment
     assert experiment is not None
     assert experiment.yardsticks == yardsticks.resolutions()

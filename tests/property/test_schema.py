@@ -22,7 +22,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from tests.runs import Run, read_run
 
 from collbench.errors import RunReadError, UnitError, in_one_line
-from collbench.run.sampling import LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, StopRule
+from collbench.run.sampling import LARGEST_BATCH, LONGEST_BATCH, StopRule
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.axes import DRIVERS, MOST_SIZES, THREAD_LEVELS, Sizes
@@ -303,13 +303,13 @@ def played(rule: StopRule, paces: list[float], most: int) -> tuple[int, float]:
 
 @given(st.integers(1, 20_000), paces)
 def test_fixed_sums_to_n(n: int, paces: list[float]) -> None:
-    done, _ = played(Fixed(n), paces, most=n)
+    done, _ = played(StopRule.fixed(n), paces, most=n)
     assert done == n
 
 
 @given(st.floats(1e-9, 1e300), st.integers(1, 500), st.integers(0, 10_000), paces)
 def test_a_budget_ends_between_floor_and_cap(budget: float, floor: int, more: int, paces: list[float]) -> None:
-    rule = Budget(budget, floor, floor + more)
+    rule = StopRule(budget, floor, floor + more)
     done, seconds = played(rule, paces, most=floor + more)
     assert floor <= done <= floor + more
     assert done == floor + more or done == floor or seconds > 0.0

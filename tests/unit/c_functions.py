@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from collbench.timing.call import Words
+from collbench.timing.loop import Words
 
 
 class Library:

@@ -14,11 +14,10 @@ import pytest
 from tests.processes import LIMIT
 
 from collbench.machine.facts import rank_facts
-from collbench.run.expand import program_cases
+from collbench.run.experiment import program_cases
 from collbench.run.failures import Unwatched
-from collbench.run.program import measure_program
+from collbench.run.program import AloneSession, measure_program
 from collbench.run.sampling import choose_method
-from collbench.run.worlds_of_programs import AloneSession
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from collbench import backends, collectives
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.spec import Operation, World, WorldSettings
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.failures import Unwatched
 from collbench.run.measure import measure
-from collbench.run.sampling import Fixed, Method
+from collbench.run.sampling import Method, StopRule
 from collbench.schema.record import Record
 
 Found = TypeVar("Found")
@@ -58,7 +58,7 @@ def case(name: str = "bcast", ranks: int = 2, **fields: Any) -> CollectiveCase:
 
 def method(ranks: int = 2, **fields: Any) -> Method:
     """Three samples behind a barrier, and no warm-up."""
-    usual = Method("barrier", False, "common", Fixed(3), 0, 1, "isolated", (rank_facts(),) * ranks, False)
+    usual = Method("barrier", False, "common", StopRule.fixed(3), 0, 1, "isolated", (rank_facts(),) * ranks, False)
     return replace(usual, **fields)
 
 

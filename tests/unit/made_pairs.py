@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.spec import Numbers, Operation, Session
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.collectives.row import Collective, CollectiveCase
 
 
 class Pair:

@@ -16,11 +16,10 @@ from tests.processes import LIMIT
 
 from collbench import workloads
 from collbench.machine.facts import rank_facts
-from collbench.run.expand import program_cases
+from collbench.run.experiment import program_cases
 from collbench.run.failures import Unwatched, Watch
-from collbench.run.program import measure_program
+from collbench.run.program import AloneSession, measure_program
 from collbench.run.sampling import choose_method
-from collbench.run.worlds_of_programs import AloneSession
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.workloads.program import Program

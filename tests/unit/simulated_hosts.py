@@ -14,9 +14,7 @@ from tests.processes import LIMIT
 
 from collbench.backends.fake import FakeSession, Fault, Hub
 from collbench.errors import LostRankError
-from collbench.schema.axes import ThreadLevel
-from collbench.timing.call import Messages
-from collbench.timing.clocks import (
+from collbench.run.host_clocks import (
     EXCHANGES,
     Offset,
     Synchronisation,
@@ -25,6 +23,8 @@ from collbench.timing.clocks import (
     partners,
     synchronisation,
 )
+from collbench.schema.axes import ThreadLevel
+from collbench.timing.loop import Messages
 
 
 @dataclass(frozen=True)

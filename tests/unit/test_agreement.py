@@ -20,12 +20,12 @@ from collbench import collectives
 from collbench.backends.fake import FakeWorld, Hub, run_ranks
 from collbench.bindings.spec import Operation, World, first_rank, first_value, gathered_once
 from collbench.errors import Interrupted, LibraryError
-from collbench.run import worlds_of_programs
+from collbench.run import program
 from collbench.run.child import ProgramFailed, ProgramSkipped, execute
 from collbench.run.failures import Failure, Unwatched, cause
 from collbench.run.measure import measure
-from collbench.run.worlds_of_programs import AloneWorld, Peers, WrongResult, _End
-from collbench.timing.call import Stage
+from collbench.run.program import AloneWorld, Peers, WrongResult, _End
+from collbench.timing.loop import Stage
 
 #: What int64 holds besides its smallest number, whose opposite it does not hold.
 WHOLE = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -199,7 +199,7 @@ class Board:
 
 
 def test_what_waits_for_a_rank_that_has_failed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worlds_of_programs, "EVERY", 0.01)
+    monkeypatch.setattr(program, "EVERY", 0.01)
     hub, failed, found = Hub(2, 20.0), set[int](), ["", ""]
 
     def body(rank: int) -> None:

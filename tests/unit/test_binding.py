@@ -21,14 +21,12 @@ from collbench.bindings.spec import World
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, host, parse_cores, rank_facts
-from collbench.run import binding, facts_of_ranks
-from collbench.run.binding import bind, difference, shape_difference
-from collbench.run.expand import program_cases
-from collbench.run.facts_of_ranks import software_difference
+from collbench.run import facts_of_ranks
+from collbench.run.experiment import program_cases
+from collbench.run.facts_of_ranks import bind, place_difference, shape_difference, software_difference
 from collbench.run.failures import Unwatched
-from collbench.run.program import measure_program
+from collbench.run.program import AloneWorld, Peers, measure_program
 from collbench.run.sampling import choose_method
-from collbench.run.worlds_of_programs import AloneWorld, Peers
 from collbench.schema.case import case_of
 from collbench.schema.record import Confinement, Record
 from collbench.schema.world import GPU, HOST, SHAPE, Place, Shape
@@ -81,28 +79,33 @@ def test_programs_of_a_rank_without_a_gpu_are_told_so(bound: list[set[int]]) -> 
 def test_a_world_as_planned_and_one_that_nobody_planned_do_not_differ() -> None:
     """A backend that uses no GPU may leave it alone."""
     without_gpus = tuple(replace(rank, gpu=None) for rank in CAME_TRUE)
-    assert difference(CAME_TRUE, PLACES) is difference(without_gpus, PLACES) is difference(CAME_TRUE, None, {}) is None
+    assert (
+        place_difference(CAME_TRUE, PLACES)
+        is place_difference(without_gpus, PLACES)
+        is place_difference(CAME_TRUE, None, {})
+        is None
+    )
 
 
 def test_differences_in_words(golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every world that is not as planned, which rank is where; of a rank, which cores it may not use."""
     on_the_host = Place(container=None, cores="0-1")
-    lines = [difference(CAME_TRUE[:1], PLACES), difference(CAME_TRUE[:1], (on_the_host,)),
-             difference((replace(CAME_TRUE[0], container=None),), (on_the_host,))]  # fmt: skip
+    lines = [place_difference(CAME_TRUE[:1], PLACES), place_difference(CAME_TRUE[:1], (on_the_host,)),
+             place_difference((replace(CAME_TRUE[0], container=None),), (on_the_host,))]  # fmt: skip
     elsewhere: list[tuple[int, dict[str, Any]]] = [(1, {"cores": frozenset({2})}), (0, {"cores": frozenset({0, 1, 2})}),
                                                    (1, {"container": "box-0"}), (0, {"gpu": "GPU-b"})]  # fmt: skip
     for number, fields in elsewhere:
         came = [replace(rank, **fields) if rank is CAME_TRUE[number] else rank for rank in CAME_TRUE]
-        lines.append(difference(tuple(came), PLACES))
+        lines.append(place_difference(tuple(came), PLACES))
     lines += [shape_difference((planned,), seats) for planned, seats in UNSHAPED]
-    lines.append(binding.difference(SEATS[:3], None, {SHAPE: msgspec.json.encode(PLANNED).decode()}))
+    lines.append(facts_of_ranks.place_difference(SEATS[:3], None, {SHAPE: msgspec.json.encode(PLANNED).decode()}))
     lines += [software_difference(ranks) for ranks in OTHER_SOFTWARE]
     monkeypatch.setattr(os, "sched_setaffinity", Mock(side_effect=OSError(22, "Invalid argument")))
     crossed, wrong_shape = SRUN | {"PMI_RANK": "2", "PMI_SIZE": "4"}, {SHAPE: "{}"}
     lines.append(launcher.contradiction(crossed))
     acts: list[tuple[set[int], Callable[[], object]]] = [
-        ({4, 5, 6}, lambda: bind(PLACES, of_openmpi(1))), ({5}, lambda: binding.bind_to_shape((PLANNED,), SRUN)),
-        ({5}, lambda: binding.bind_to_shape((PLANNED,), crossed)), ({5}, lambda: planned_shapes(wrong_shape)),
+        ({4, 5, 6}, lambda: bind(PLACES, of_openmpi(1))), ({5}, lambda: facts_of_ranks.bind_to_shape((PLANNED,), SRUN)),
+        ({5}, lambda: facts_of_ranks.bind_to_shape((PLANNED,), crossed)), ({5}, lambda: planned_shapes(wrong_shape)),
     ]  # fmt: skip
     for mask, act in acts:
         monkeypatch.setattr(os, "sched_getaffinity", lambda process, mask=mask: mask)
@@ -259,7 +262,7 @@ UNSHAPED = ((PLANNED, SEATS[:3]), (PLANNED, tuple(replace(seat, host="n0") for s
 def test_a_world_as_planned() -> None:
     """Ranks may share cores where the plan says so."""
     assert shape_difference((PLANNED,), SEATS) is None
-    assert binding.difference(SEATS, None, {SHAPE: msgspec.json.encode(PLANNED).decode()}) is None
+    assert facts_of_ranks.place_difference(SEATS, None, {SHAPE: msgspec.json.encode(PLANNED).decode()}) is None
     crowded = msgspec.structs.replace(PLANNED, crowded=True)
     assert shape_difference((crowded,), changed(1, cores=frozenset({0, 1}))) is None
     assert shape_difference((msgspec.structs.replace(ONE_CORE, crowded=True),), ON_ONE_CORE) is None
@@ -281,11 +284,11 @@ TAKEN: list[tuple[set[int], Shape, dict[int, set[int]]]] = [
 @pytest.mark.parametrize(("mask", "shape", "taken"), TAKEN)
 def test_a_rank_takes_its_part_of_the_cores(monkeypatch: pytest.MonkeyPatch, bound: list[set[int]], mask: set[int],
                                             shape: Shape, taken: dict[int, set[int]]) -> None:  # fmt: skip
-    monkeypatch.setattr(binding, "thread_siblings", lambda cpu: THREADS[cpu // 2] if cpu < 4 else (cpu,))
+    monkeypatch.setattr("collbench.machine.facts.thread_siblings", lambda cpu: THREADS[cpu // 2] if cpu < 4 else (cpu,))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: mask)
     for local in taken:
         text = msgspec.json.encode(shape).decode()
-        binding.bind(None, SRUN | {SHAPE: text, "SLURM_LOCALID": str(local)})
+        facts_of_ranks.bind(None, SRUN | {SHAPE: text, "SLURM_LOCALID": str(local)})
     assert bound == list(taken.values())
 
 

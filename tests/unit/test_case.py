@@ -10,7 +10,7 @@ import pytest
 
 from collbench import collectives
 from collbench.bindings.spec import numpy_dtype
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES, DTYPE_ALIASES, DTYPES
 from collbench.schema.case import Case, Where, case_of, names_in, refuse_odd

@@ -28,33 +28,33 @@ from collbench.machine import facts
 from collbench.machine.facts import ContentionMeter, RankFacts, rank_facts
 from collbench.report.styles import TableStyle
 from collbench.run.failures import Unwatched
-from collbench.run.host_clocks import HostClocks, answer, ask, host_clocks, readers_of
-from collbench.run.sampling import DIFFER, Sampling, TimedCall, doubts, trusted
-from collbench.run.turns import _slice, sampled_in_turns
-from collbench.run.worlds_of_programs import AloneWorld
-from collbench.schema.plan import Plan
-from collbench.schema.record import ClockError, Record
-from collbench.schema.world import Order, SliceRule
-from collbench.timing.call import Call, Messages, Stage
-from collbench.timing.clocks import (
+from collbench.run.host_clocks import (
     BASELINE,
     LARGEST_RATE,
-    Line,
+    HostClocks,
     Offset,
     Synchronisation,
+    answer,
+    ask,
     bound_between,
-    clock_step,
     direct_pairs,
+    host_clocks,
     interval,
-    lattice,
     line_of,
     on_rank_0s_clock,
     partners,
+    readers_of,
     recent,
     surprise,
     synchronisation,
 )
-from collbench.timing.loop import GateSetting, Stamps, native_loop
+from collbench.run.program import AloneWorld
+from collbench.run.sampling import DIFFER, Sampling, TimedCall, doubts, trusted
+from collbench.run.turns import _slice, sampled_in_turns
+from collbench.schema.plan import Plan
+from collbench.schema.record import ClockError, Record
+from collbench.schema.world import Order, SliceRule
+from collbench.timing.loop import Call, GateSetting, Line, Messages, Stage, Stamps, clock_step, lattice, native_loop
 
 SECOND = 10**9
 

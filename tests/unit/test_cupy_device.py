@@ -17,7 +17,7 @@ from collbench.collectives.row import C
 from collbench.errors import Unsupported, to_install
 from collbench.machine import nvml
 from collbench.machine.nvml import GpuFacts
-from collbench.timing.call import Native
+from collbench.timing.loop import Native
 
 
 class MadeError(RuntimeError):

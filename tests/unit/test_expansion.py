@@ -11,7 +11,7 @@ import pytest
 from tests.unit.duet_worlds import PLAN, place_of
 
 from collbench.bindings.spec import USABLE_SHARE
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch.campaign import finished
 from collbench.launch.cells import Launch, LaunchPart, cases_in, inner_plan

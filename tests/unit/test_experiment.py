@@ -20,7 +20,7 @@ from tests.unit.test_case import CASE
 from collbench import backends
 from collbench.backends.fake import FakeBackend
 from collbench.bindings.spec import USABLE_SHARE, Operation, Roles, Session, WorldSettings
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
@@ -35,8 +35,14 @@ from collbench.machine import cgroup, launcher
 from collbench.machine.facts import rank_facts
 from collbench.machine.launcher import Launcher
 from collbench.run import experiment, facts_of_ranks
-from collbench.run.expand import program_cases
-from collbench.run.experiment import PlanRunner, does_not_fit, perform, plan_experiment, programs_do_not_fit
+from collbench.run.experiment import (
+    PlanRunner,
+    does_not_fit,
+    perform,
+    plan_experiment,
+    program_cases,
+    programs_do_not_fit,
+)
 from collbench.run.failures import Unwatched
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan

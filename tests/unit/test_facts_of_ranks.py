@@ -34,7 +34,7 @@ from collbench.machine.facts import (
 from collbench.run import facts_of_ranks
 from collbench.run.facts_of_ranks import COMMUNICATES, SLOWEST, OwnTime, contended, facts_of_all, ranks_of
 from collbench.run.measure import Gathered, fill_results
-from collbench.run.sampling import Fixed, Method, agreed_method
+from collbench.run.sampling import Method, StopRule, agreed_method
 from collbench.schema import record as records
 from collbench.schema.plan import Plan
 from collbench.schema.record import GpuState, MachineRanks, Reading, Record, SlowRank
@@ -180,7 +180,7 @@ def on_machines(ranks: int, each: int, **fields: Any) -> tuple[RankFacts, ...]:
 
 
 def method(ranks: tuple[RankFacts, ...] = (HERE, HERE)) -> Method:
-    return Method("barrier", False, "common", Fixed(3), 5, 1, "isolated", ranks, False)
+    return Method("barrier", False, "common", StopRule.fixed(3), 5, 1, "isolated", ranks, False)
 
 
 # Ranks ---------------------------------------------------------------------------------------------------------------

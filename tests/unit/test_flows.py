@@ -16,10 +16,9 @@ from collbench.backends.nccl import ServerArguments, WorkerArguments, chief_of
 from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
 from collbench.bindings.gpu.nccl import DATATYPE
 from collbench.bindings.spec import HostBuffer, operation_of
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Part, Prepared
+from collbench.collectives.row import CollectiveCase, Part, Prepared
 from collbench.schema.axes import Op
-from collbench.timing.call import Call
+from collbench.timing.loop import Call
 
 COUNT = 4
 Flow = list[tuple[str, list[str]]]

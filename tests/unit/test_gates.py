@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from collbench.schema.case import Gate
-from collbench.timing.call import Signals
-from collbench.timing.clocks import Line
-from collbench.timing.loop import LARGEST_SLACK, GateSetting, announcement_delays
+from collbench.timing.loop import LARGEST_SLACK, GateSetting, Line, Signals, announcement_delays
 
 ROOT_SAID = 5_000
 

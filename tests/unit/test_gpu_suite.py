@@ -34,10 +34,10 @@ from collbench.bindings.gpu.cupy_device import CupyCompute, Grid
 from collbench.collectives.row import Array
 from collbench.errors import BackendUnavailable, LibraryError, PlanError, Unsupported, to_install
 from collbench.launch.expansion import expand
-from collbench.run.expand import program_cases
+from collbench.run.experiment import program_cases
 from collbench.schema import world
 from collbench.schema.plan import Plan, load_launch_plan
-from collbench.timing.call import Native, Stage
+from collbench.timing.loop import Native, Stage
 from collbench.workloads import software
 from collbench.workloads.gpu import device, suite
 from collbench.workloads.gpu.device import OpenGpu

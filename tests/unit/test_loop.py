@@ -16,8 +16,22 @@ from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
 from collbench.timing import loop as loop_module
-from collbench.timing.call import Call, Halt, Native, Signals, Stage, Stopwatch, Words, whole
-from collbench.timing.loop import TOLERANCE_PYTHON, GateSetting, Stamps, run_native, run_python, why_not_native
+from collbench.timing.loop import (
+    TOLERANCE_PYTHON,
+    Call,
+    GateSetting,
+    Halt,
+    Native,
+    Signals,
+    Stage,
+    Stamps,
+    Stopwatch,
+    Words,
+    run_native,
+    run_python,
+    whole,
+    why_not_native,
+)
 
 loop: Any = loop_module.native_loop()
 compiled = pytest.mark.skipif(loop is None, reason="no native loop was built here (no C compiler at installation)")

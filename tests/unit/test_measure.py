@@ -18,7 +18,7 @@ from tests.unit.made_pairs import Pair
 
 from collbench import collectives
 from collbench.bindings.spec import Numbers, Observation, Operation
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.cgroup import distinct
@@ -27,11 +27,10 @@ from collbench.run import facts_of_ranks
 from collbench.run import measure as measure_module
 from collbench.run.failures import AgreedError
 from collbench.run.measure import BARRIER_DELAY, _checked_barrier, measure
-from collbench.run.sampling import Fixed
+from collbench.run.sampling import StopRule
 from collbench.schema.manifest import Gpu
 from collbench.schema.record import Reading, Record
-from collbench.timing.call import Stage, Stopwatch
-from collbench.timing.loop import Stamps
+from collbench.timing.loop import Stage, Stamps, Stopwatch
 
 # What is recorded ----------------------------------------------------------------------------------------------------
 
@@ -223,7 +222,7 @@ def test_a_library_that_answers_at_once_refuses_the_case_on_all_ranks(error: Exc
         if rank == 1 and calls.count(1) == 3:
             raise error
 
-    for record, samples in measured(case(), method(stop=Fixed(1)), performing(refuse)):
+    for record, samples in measured(case(), method(stop=StopRule.fixed(1)), performing(refuse)):
         assert (record.status, record.reason, samples) == ("failed", "rank 1: no algorithm", None)
         assert (record.case, record.launch) == (case().identity, 0)
     with pytest.raises(type(error), match="no algorithm"):

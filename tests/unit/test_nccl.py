@@ -27,10 +27,9 @@ from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments,
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE, OP, Communicators, NcclLog, chosen, says_lost, transports
 from collbench.bindings.spec import Observation, as_parts, to_word
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import C, Collective, Prepared
+from collbench.collectives.row import C, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
-from collbench.timing.call import Halt
+from collbench.timing.loop import Halt
 
 ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
 COUNT, RANKS = 24, (2, 3, 5)

@@ -16,7 +16,7 @@ from tests.unit.made_pairs import Pair, PairSession
 from tests.unit.test_case import CASE
 
 from collbench.bindings.spec import Operation, World
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.measure import (
     DEVICE_BUDGET,
@@ -28,17 +28,16 @@ from collbench.run.measure import (
     gathered,
     operations_on_device,
 )
-from collbench.run.sampling import MOST_CALLS, Fixed, Method, Sampling, TimedCall, agree_on_driver, times_of
+from collbench.run.sampling import MOST_CALLS, Method, Sampling, StopRule, TimedCall, agree_on_driver, times_of
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
 from collbench.schema.record import Record
-from collbench.timing.call import Call, Signals, Stage, Stopwatch
-from collbench.timing.loop import GateSetting, Stamps
+from collbench.timing.loop import Call, GateSetting, Signals, Stage, Stamps, Stopwatch
 
 
 def method(cadence: Cadence = "isolated", **fields: Any) -> Method:
     two = (rank_facts(), rank_facts("GPU-b"))
-    return replace(Method("barrier", False, "common", Fixed(3), 5, 1, cadence, two, False), **fields)
+    return replace(Method("barrier", False, "common", StopRule.fixed(3), 5, 1, cadence, two, False), **fields)
 
 
 def case(graph: int) -> CollectiveCase:

@@ -37,7 +37,7 @@ from collbench.launch.placement import place
 from collbench.launch.rank_environment import places
 from collbench.launch.shipped import find_plan
 from collbench.machine.facts import Core, Topology, TopologyGpu, container, parse_cores
-from collbench.run.binding import bind
+from collbench.run.facts_of_ranks import bind
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.world import GPU, Place, read_places

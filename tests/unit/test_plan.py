@@ -22,7 +22,7 @@ from collbench.launch.site import read_site
 from collbench.machine.facts import Core, Topology
 from collbench.run.experiment import plan_experiment
 from collbench.run.measure import measure
-from collbench.run.sampling import Fixed, Method, StopRule
+from collbench.run.sampling import Method, StopRule
 from collbench.schema.axes import MOST_SIZES, Sizes, sizes_in_bytes
 from collbench.schema.plan import Plan, check_plan, load_launch_plan, load_plan
 
@@ -269,7 +269,7 @@ def test_a_brief_execution_has_one_sample(made: Callable[..., None], monkeypatch
     monkeypatch.setattr("collbench.run.experiment.measure", heard)
     made(MadeBackend())
     carried_out(world_plan(plan(), [1], [0]))
-    assert rules == [Fixed(1), Fixed(2)]
+    assert rules == [StopRule.fixed(1), StopRule.fixed(2)]
 
 
 def test_a_backend_of_which_nothing_is_executed_is_not_started(made: Callable[..., None]) -> None:

@@ -31,10 +31,9 @@ from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
 from collbench.run import facts_of_ranks
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.expand import program_cases
-from collbench.run.experiment import plan_experiment
+from collbench.run.experiment import plan_experiment, program_cases
 from collbench.run.failures import Unwatched
-from collbench.run.worlds_of_programs import AloneSession, OneStarter
+from collbench.run.program import AloneSession, ProgramStarter
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
@@ -123,7 +122,9 @@ def test_cases_that_cannot_be_are_refused(golden: Golden, monkeypatch: pytest.Mo
         assert f"benchmark {name}" in refuse(program_cases, Plan(benchmarks=({"name": name, **parameters},)), ranks)
     for plan, settings in UNPLANNED:
         refuse(lambda plan, settings: plan_experiment(check_plan(plan), settings, ()), plan, settings)
-    alone = OneStarter(("ddp", "train data=made-up", "train data=digits", "parameter_server data=made-up"))
+    alone = ProgramStarter(
+        ("ddp", "train data=made-up", "train data=digits", "parameter_server data=made-up"), together=False
+    )
     refuse(alone.world_size, WorldSettings(ranks=2))
     for parameters, fields in IMPOSSIBLE:
         monkeypatch.setattr(workloads, "get", lambda name, fields=fields: replace(other(), **fields))

@@ -23,9 +23,7 @@ from collbench.run.sampling import (
     PILOT_ANNOUNCEMENTS,
     SIMULATED_CAP,
     SMALLEST_SLACK,
-    Budget,
     Decision,
-    Fixed,
     Method,
     Sampling,
     StopRule,
@@ -35,8 +33,7 @@ from collbench.run.sampling import (
 )
 from collbench.schema.case import Gate
 from collbench.schema.plan import Plan
-from collbench.timing.call import Call, Signals, Stage
-from collbench.timing.loop import GateSetting, Stamps
+from collbench.timing.loop import Call, GateSetting, Signals, Stage, Stamps
 
 WATCH: Any = SimpleNamespace(stopped=None)
 
@@ -54,7 +51,7 @@ def sampling(
     )
     signals = Signals(lambda: None, lambda: announced.append(None), np.zeros(1, np.int64), decision is None)
     session = SimpleNamespace(world=world, signals=signals, clock=clock)
-    method: Any = SimpleNamespace(stop=Fixed(100), oversubscribed=oversubscribed, gate_may_change=False)
+    method: Any = SimpleNamespace(stop=StopRule.fixed(100), oversubscribed=oversubscribed, gate_may_change=False)
     form: Any = SimpleNamespace(session=session)
     return Sampling(form, method, GateSetting(gate, signals), [])
 
@@ -141,12 +138,12 @@ def test_simulated_ranks_need_no_cores() -> None:
 def test_a_budget_has_a_floor_and_a_cap(floor: int, cap: int, simulated: bool, most: int) -> None:
     """Simulated samples are few, but never fewer than the floor."""
     found = chosen(simulated=simulated, floor=floor, cap=cap, budget="0.5s")
-    assert found.stop == Budget(0.5, floor, most)
+    assert found.stop == StopRule(0.5, floor, most)
 
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_a_fixed_number_of_samples_has_no_budget(simulated: bool) -> None:
-    assert chosen(simulated=simulated, iters=1000).stop == Fixed(1000)
+    assert chosen(simulated=simulated, iters=1000).stop == StopRule.fixed(1000)
 
 
 def test_the_rest_is_as_planned() -> None:
@@ -159,7 +156,7 @@ def test_the_rest_is_as_planned() -> None:
 
 SLACK = 1_000
 FACTS = (rank_facts(), rank_facts())
-MANY = Fixed(10_000)
+MANY = StopRule.fixed(10_000)
 
 
 class MadeSession(PairSession):
@@ -273,7 +270,7 @@ def test_a_gate_that_was_asked_for_stays() -> None:
 @pytest.mark.parametrize(("late", "gate", "following"), [(6, "barrier", FIRST_BATCH), (5, "roundtime", 0)])
 def test_at_the_end_more_than_half_of_all_samples_late_give_the_gate_up(late: int, gate: Gate, following: int) -> None:
     """However few batches there were: the samples that count would be those of a minority."""
-    current, _ = sampling_slack(method(stop=Fixed(30)))
+    current, _ = sampling_slack(method(stop=StopRule.fixed(30)))
     after(current, 20, 2 * late)
     assert current.gate.kind == "roundtime", "not yet: samples are still to come"
     assert after(current, 10, late) == following
@@ -281,7 +278,7 @@ def test_at_the_end_more_than_half_of_all_samples_late_give_the_gate_up(late: in
 
 
 def test_the_budget_begins_after_the_warm_up_and_is_in_seconds() -> None:
-    current, session = sampling_slack(method(stop=Budget(2.0, 10, 1000)))
+    current, session = sampling_slack(method(stop=StopRule(2.0, 10, 1000)))
     current.began, session.now = 5 * 10**9, 6 * 10**9
     assert after(current, 100, 0) == 50, "half a second, the longest batch, at 100 samples a second"
     session.now = 7 * 10**9
@@ -316,7 +313,9 @@ class Listening(Unwatched):
 
 def test_warm_up_comes_in_portions_and_does_not_count() -> None:
     session, performed, watch = MadeSession(), list[str](), Listening()
-    found = sample(timed_call(session, performed), method("barrier", stop=Fixed(12), warmup=25), watch, "bcast")
+    found = sample(
+        timed_call(session, performed), method("barrier", stop=StopRule.fixed(12), warmup=25), watch, "bcast"
+    )
     assert len(found.stamps.late) == 12
     assert len(performed) == 25 + 12
     assert watch.heard == [*["bcast: warming up"] * 3, *["bcast: timing"] * 2]
@@ -328,7 +327,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     session = MadeSession()
     session.step = step
     session.world.other = lambda mine: [other] if len(mine) == 1 else mine
-    found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
+    found = sample(timed_call(session), method(stop=StopRule.fixed(0)), Unwatched(), "bcast")
     assert found.gate.slack == slack
     assert slack >= SMALLEST_SLACK
 
@@ -342,11 +341,11 @@ def test_the_first_third_of_the_announcements_is_warming_up() -> None:
         return session.now
 
     session.clock = clock  # type: ignore[method-assign]
-    found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
+    found = sample(timed_call(session), method(stop=StopRule.fixed(0)), Unwatched(), "bcast")
     assert found.gate.slack == 2 * 5_000
 
 
 def test_other_gates_have_no_slack() -> None:
     session = MadeSession()
     session.step = 40_000
-    assert sample(timed_call(session), method("barrier", stop=Fixed(1)), Unwatched(), "bcast").gate.slack == 0
+    assert sample(timed_call(session), method("barrier", stop=StopRule.fixed(1)), Unwatched(), "bcast").gate.slack == 0

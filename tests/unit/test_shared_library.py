@@ -202,8 +202,8 @@ import json, time
 from collbench import collectives
 from collbench.backends.nccl import NcclArguments
 from collbench.bindings.spec import make_call
-from collbench.collectives.case import CollectiveCase
-from collbench.timing.call import Signals
+from collbench.collectives.row import CollectiveCase
+from collbench.timing.loop import Signals
 from collbench.timing.loop import GateSetting, run_native, run_python
 
 gate = GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))

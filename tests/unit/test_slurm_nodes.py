@@ -33,8 +33,8 @@ from collbench.launch.engines.spec import Looks, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, shapes_of
 from collbench.launch.stacks import contents_on, nodes_of
 from collbench.machine.facts import RankFacts, rank_facts
-from collbench.run import binding
-from collbench.run.binding import shape_difference
+from collbench.run import facts_of_ranks
+from collbench.run.facts_of_ranks import shape_difference
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.world import SHAPE, Shape, shapes, text_of
@@ -255,7 +255,7 @@ ELSEWHERE = {
 
 def test_ranks_that_are_elsewhere_than_planned(golden: Golden) -> None:
     assert shape_difference(WORLD, seats(*PLACES)) is None
-    assert binding.difference(seats(*PLACES), None, {SHAPE: text_of(WORLD)}) is None
+    assert facts_of_ranks.place_difference(seats(*PLACES), None, {SHAPE: text_of(WORLD)}) is None
     golden("slurm-seats.txt", "".join(f"{what}: {shape_difference(WORLD, seats(*places))}\n"
                                       for what, places in ELSEWHERE.items()))  # fmt: skip
 
@@ -276,7 +276,7 @@ def test_a_rank_takes_the_cores_of_its_own_shape(
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
     srun = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "5", "SLURM_LOCALID": str(local), "SLURM_STEP_ID": "0"}
     world = (WORLD[0], Shape(hosts=1, each=2, cores=2), Shape(hosts=1, each=2, cores=1))
-    binding.bind(None, srun | {SHAPE: text_of(world)})
+    facts_of_ranks.bind(None, srun | {SHAPE: text_of(world)})
     assert asked == [taken]
 
 

@@ -26,14 +26,13 @@ from collbench.errors import Interrupted, RequestError
 from collbench.machine.facts import ContentionMeter, Waited, format_cores, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
-from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Budget, Fixed, Sampling, StopRule
+from collbench.run.program import AloneWorld
+from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
-from collbench.run.worlds_of_programs import AloneWorld
 from collbench.schema import world
 from collbench.schema.case import Gate
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
-from collbench.timing.call import Signals
-from collbench.timing.loop import GateSetting, Stamps
+from collbench.timing.loop import GateSetting, Signals, Stamps
 from collbench.workloads import protocol
 
 
@@ -311,7 +310,7 @@ class Made:
 
 
 #: A plan that does not fix how many samples there are.
-ANY = Budget(1.0, 20, 100)
+ANY = StopRule(1.0, 20, 100)
 
 
 def sampling(made: Made, gate: Gate = "roundtime", most: int = 100_000, stop: StopRule = ANY) -> Sampling:
@@ -339,7 +338,7 @@ def a_slice(**values: Any) -> Order:
 
 @pytest.mark.parametrize(
     ("stop", "quota", "samples", "shortest"),
-    [(ANY, False, 0, 0.0), (Fixed(7), False, 7, 0.0), (ANY, True, 0, QUOTA_SLICE)],
+    [(ANY, False, 0, 0.0), (StopRule.fixed(7), False, 7, 0.0), (ANY, True, 0, QUOTA_SLICE)],
 )
 def test_it_says_that_it_is_ready_and_with_what(
     driver: Driver, rank: Turns, stop: StopRule, quota: bool, samples: int, shortest: float
@@ -371,7 +370,8 @@ SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[s
         lambda number: 400 * MS, [a_slice(anew=True, operations=7)], 100_000, ANY, {"n": 7}, 7, 0,
     ),
     "all of them are kept": (
-        lambda number: MS, [a_slice(anew=True, operations=4), a_slice(operations=4)], 20, Fixed(20), {"n": 4}, 8, 0,
+        lambda number: MS, [a_slice(anew=True, operations=4), a_slice(operations=4)], 20, StopRule.fixed(20),
+        {"n": 4}, 8, 0,
     ),
     "no more are kept than the plan wants": (
         lambda number: MS, [a_slice(anew=True, rule=FOUR), *[a_slice(rule=FOUR)] * 3], 80, ANY, {"n": 50}, 68, 0,
@@ -413,7 +413,7 @@ def test_what_a_slice_reports_and_keeps(driver: Driver, rank: Turns, which: str)
 
 
 def test_what_is_measured_alone_has_no_samples_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = sampling(Made(), stop=Fixed(3))
+    of = sampling(Made(), stop=StopRule.fixed(3))
     batches = iter((3, 0))
     monkeypatch.setattr(sampling_module, "_warmed_up", lambda *rest: of)
     monkeypatch.setattr(Sampling, "agree", lambda self, watch: next(batches))
@@ -509,26 +509,26 @@ def batches(rule: StopRule, pace: float) -> list[int]:
 
 @pytest.mark.parametrize("n", [1, FIRST_BATCH - 1, FIRST_BATCH, FIRST_BATCH + 1, 1000, 100_000])
 def test_fixed_takes_exactly_what_was_asked_for(n: int) -> None:
-    assert sum(batches(Fixed(n), 1e-6)) == n
-    assert batches(Fixed(n), 1e-6)[0] == min(n, FIRST_BATCH)
+    assert sum(batches(StopRule.fixed(n), 1e-6)) == n
+    assert batches(StopRule.fixed(n), 1e-6)[0] == min(n, FIRST_BATCH)
 
 
 def test_batches_are_small_first_and_bounded_then() -> None:
-    assert batches(Fixed(5000), 1e-6) == [FIRST_BATCH, LARGEST_BATCH, LARGEST_BATCH, 990]
-    assert batches(Fixed(100), 0.1) == [FIRST_BATCH, *[5] * 18]
-    assert batches(Fixed(FIRST_BATCH + 2), 10 * LONGEST_BATCH) == [FIRST_BATCH, 1, 1]
+    assert batches(StopRule.fixed(5000), 1e-6) == [FIRST_BATCH, LARGEST_BATCH, LARGEST_BATCH, 990]
+    assert batches(StopRule.fixed(100), 0.1) == [FIRST_BATCH, *[5] * 18]
+    assert batches(StopRule.fixed(FIRST_BATCH + 2), 10 * LONGEST_BATCH) == [FIRST_BATCH, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("rule", "pace", "samples"),
     [
-        (Budget(0.25, floor=20, cap=10_000), 1e-3, 250),  # as many as it can pay for
-        (Budget(1.0, floor=20, cap=10_000), 0.01, 100),
-        (Budget(0.25, floor=20, cap=10_000), 2.0, 20),
-        (Budget(0.25, floor=20, cap=10_000), 1e-7, 10_000),
-        (Budget(0.25, floor=5, cap=7), 1e-7, 7),
-        (Budget(0.25, floor=20, cap=10_000), 0.0, 10_000),  # the clock stands still
-        (Fixed(3000), 0.0, 3000),
+        (StopRule(0.25, floor=20, cap=10_000), 1e-3, 250),  # as many as it can pay for
+        (StopRule(1.0, floor=20, cap=10_000), 0.01, 100),
+        (StopRule(0.25, floor=20, cap=10_000), 2.0, 20),
+        (StopRule(0.25, floor=20, cap=10_000), 1e-7, 10_000),
+        (StopRule(0.25, floor=5, cap=7), 1e-7, 7),
+        (StopRule(0.25, floor=20, cap=10_000), 0.0, 10_000),  # the clock stands still
+        (StopRule.fixed(3000), 0.0, 3000),
     ],
 )
 def test_a_budget_pays_for_samples_between_its_floor_and_its_cap(rule: StopRule, pace: float, samples: int) -> None:

@@ -38,7 +38,7 @@ from collbench.schema import store
 from collbench.schema.case import Where
 from collbench.schema.samples import pack
 from collbench.schema.store import READINGS, append_reading, read_readings
-from collbench.yardsticks import LIMIT, Readings, RunYardstick, _yardsticks, copy, core_distance, core_speed
+from collbench.yardsticks import LIMIT, Readings, RunYardstick, _yardsticks
 
 CORES = tuple(sorted(os.sched_getaffinity(0))[:2])
 #: In an image of another machine a core of this number does not exist either.
@@ -62,10 +62,8 @@ def no_threads_left() -> Iterator[None]:
     assert threads() <= before
 
 
-def test_every_yardstick_is_found_named_as_its_file_and_fixed_in_the_manifest() -> None:
-    files = {path.stem for path in Path(str(yardsticks.__file__)).parent.glob("[!_]*.py")} - {"yardstick"}
-    assert set(yardsticks.names()) == files == PLAUSIBLE.keys() == yardsticks.resolutions().keys()
-    assert all(yardsticks.get(name).name == name for name in yardsticks.names())
+def test_every_yardstick_is_fixed_in_the_manifest() -> None:
+    assert set(yardsticks.YARDSTICKS) == PLAUSIBLE.keys() == yardsticks.resolutions().keys()
     assert all(0 < share < 1 for share in yardsticks.resolutions().values())
     experiment = campaign_manifest(campaign(), ()).experiment
     assert experiment is not None and experiment.yardsticks == yardsticks.resolutions()
@@ -88,7 +86,9 @@ def test_values_are_plausible_and_nothing_is_left() -> None:
         began = time.perf_counter()
         yardsticks.take(CORES)
         took.append(time.perf_counter() - began)
-    assert (int(Path("/proc/self/statm").read_text().split()[0]) - pages) * os.sysconf("SC_PAGE_SIZE") < 2 * copy.BLOCK
+    assert (int(Path("/proc/self/statm").read_text().split()[0]) - pages) * os.sysconf(
+        "SC_PAGE_SIZE"
+    ) < 2 * yardsticks.BLOCK
     assert min(took) < 0.1
     assert os.sched_getaffinity(0) == affinity
 
@@ -179,18 +179,18 @@ def test_what_is_made_of_the_times_of_cores() -> None:
     """The slowest core is the speed of all; copies count from the first begin to the last end, and all their blocks
     together have a limit; a distance is the mean over pairs, of which there are not too many."""
     run, _ = played({0: (5, 4_000_005), 1: (0, 8_000_000)})
-    assert core_speed.read(run, (0, 1)) == pytest.approx(1000.0)  # 8 million steps in 8 ms
+    assert yardsticks.core_speed(run, (0, 1)) == pytest.approx(1000.0)  # 8 million steps in 8 ms
     run, _ = played({0: (0, 1_000_000), 1: (500_000, 2_000_000)})
-    assert copy.read(run, (0, 1)) == pytest.approx(2 * 2 * 8 * (4 << 20) / 2e6)
+    assert yardsticks.copy(run, (0, 1)) == pytest.approx(2 * 2 * 8 * (4 << 20) / 2e6)
     run, calls = played(dict.fromkeys(range(256), (0, 1)))
-    copy.read(run, tuple(range(256)))
+    yardsticks.copy(run, tuple(range(256)))
     assert calls[-1][-1] == (128 << 20) // 256
     run, calls = played({0: (0, 500 * 100), 1: (0, 500 * 200), 2: (0, 1)})
-    assert core_distance.read(run, (0, 1, 2)) == pytest.approx((100 + 100 + 200) / 3)
+    assert yardsticks.core_distance(run, (0, 1, 2)) == pytest.approx((100 + 100 + 200) / 3)
     assert [pair[:2] for pair in calls] == [(0, 1), (0, 2), (1, 2)]
     many = tuple(range(64))
-    assert len(set(core_distance.pairs_of(many))) == core_distance.PAIRS
-    assert core_distance.pairs_of(many) == core_distance.pairs_of(many), "the same at each reading"
+    assert len(set(yardsticks.pairs_of(many))) == yardsticks.PAIRS
+    assert yardsticks.pairs_of(many) == yardsticks.pairs_of(many), "the same at each reading"
 
 
 # The file of readings -------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_a_launch_that_fails_has_both(tmp_path: Path) -> None:
     heard = carried_out(made(tmp_path, "exit 3"))
     assert {record.status for record in heard.records} == {"failed"}
     assert [reading.moment for reading in heard.readings] == ["before", "after"] * 2
-    assert all(reading.values.keys() == set(yardsticks.names()) for reading in heard.readings)
+    assert all(reading.values.keys() == set(yardsticks.YARDSTICKS) for reading in heard.readings)
     assert os.sched_getaffinity(0) == affinity
 
 

@@ -21,13 +21,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import Backend, HostArguments, Operation, Session, World, WorldSettings, operation_of
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, Prepared, fold
+from collbench.bindings.spec import (
+    Backend,
+    HostArguments,
+    Operation,
+    Session,
+    World,
+    WorldSettings,
+    operation_of,
+)
+from collbench.collectives.row import Array, Collective, CollectiveCase, Prepared, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Signals, whole
+from collbench.timing.loop import Signals, whole
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.device import Device, DeviceBlocks, buffer_of
 from collbench.bindings.mpi import HostMpiArguments, library_path, load_mpi, native_call, version_line
 from collbench.bindings.spec import Operation, WorldSettings, allgather, binder_of, make_call, operation_of
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable
 from collbench.schema.axes import DTYPES, ThreadLevel
 

@@ -18,9 +18,16 @@ from collbench.bindings.gpu.device import (
     wait_step,
 )
 from collbench.bindings.mpi import HostMpiArguments, native_call
-from collbench.bindings.spec import Buffer, Operation, as_parts, binder_of, first_of, make_call, operation_of
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, Part, Prepared, part
+from collbench.bindings.spec import (
+    Buffer,
+    Operation,
+    as_parts,
+    binder_of,
+    first_of,
+    make_call,
+    operation_of,
+)
+from collbench.collectives.row import Array, Collective, CollectiveCase, Part, Prepared, part
 
 #: The parts of an operation, in their order.
 TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to device"

@@ -49,13 +49,12 @@ from collbench.bindings.spec import (
     operation_of,
     page_aligned,
 )
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, C, CallStep, Collective, Prepared
+from collbench.collectives.row import Array, Binder, C, CallStep, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.machine.launcher import set_own
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Halt, Stage
+from collbench.timing.loop import Call, Halt, Stage
 
 
 class NcclArguments(HostArguments):

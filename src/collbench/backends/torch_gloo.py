@@ -31,13 +31,12 @@ from collbench.bindings.spec import (
     numpy_dtype,
     operation_of,
 )
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, Prepared
+from collbench.collectives.row import Array, Collective, CollectiveCase, Prepared
 from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Messages, Signals, Stage, Stopwatch
+from collbench.timing.loop import Call, Messages, Signals, Stage, Stopwatch
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 

@@ -33,14 +33,13 @@ from collbench.bindings.gpu.nccl import (
     share_variables,
 )
 from collbench.bindings.spec import Backend, Operation, Session, WorldSettings, binder_of
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective
+from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher, nvml
 from collbench.machine.launcher import set_own
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
-from collbench.timing.call import Stage, Stopwatch
+from collbench.timing.loop import Stage, Stopwatch
 from collbench.units import format_bytes
 
 

@@ -31,14 +31,13 @@ from collbench.bindings.spec import (
     operation_of,
     to_word,
 )
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import C, Collective
+from collbench.collectives.row import C, Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import DTYPES, THREAD_LEVELS, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Messages, Native, Signals, Words
+from collbench.timing.loop import Messages, Native, Signals, Words
 
 
 def how_to_install() -> str:

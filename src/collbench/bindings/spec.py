@@ -21,14 +21,13 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Binder, C, Collective, Part, Prepared
+from collbench.collectives.row import Array, Binder, C, Collective, CollectiveCase, Part, Prepared
 from collbench.errors import Unsupported
 from collbench.machine import cgroup
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.schema.world import Place
-from collbench.timing.call import Call, Halt, Native, Signals, Stage, Stopwatch
+from collbench.timing.loop import Call, Halt, Native, Signals, Stage, Stopwatch
 
 T = TypeVar("T")
 

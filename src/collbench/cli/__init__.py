@@ -141,7 +141,7 @@ def run_command(speaks: bool) -> int:
     output = sys.stdout
     try:
         if os.environ.get("COLLBENCH_SHAPE"):
-            from collbench.run.binding import bind
+            from collbench.run.facts_of_ranks import bind
 
             bind()
         code = cli.main(prog_name="collbench", standalone_mode=False)

@@ -26,10 +26,8 @@ from collbench.errors import Interrupted, RequestError, RunWriteError, suggestio
 from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
 from collbench.report import STYLES, Style, new_style
-from collbench.run.binding import bind
-from collbench.run.expand import parameters_of
-from collbench.run.experiment import default_backend, perform, plan_experiment
-from collbench.run.facts_of_ranks import completed
+from collbench.run.experiment import default_backend, parameters_of, perform, plan_experiment
+from collbench.run.facts_of_ranks import bind, completed
 from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
 from collbench.schema.case import CADENCES, GATES
 from collbench.schema.manifest import Manifest

@@ -11,7 +11,7 @@ from collbench.registry import defined, modules_of
 if TYPE_CHECKING:
     from collbench.collectives.row import Collective
 
-_NOT_ROWS = {"row", "dialects", "case"}
+_NOT_ROWS = {"row", "dialects"}
 
 #: Other names, in lower case without `_` and `-`.
 _ALIASES = {"broadcast": "bcast", "reducescatterblock": "reduce_scatter", "ring": "sendrecv"}

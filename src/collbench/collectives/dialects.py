@@ -7,9 +7,32 @@ for torch).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
-from collbench.collectives.row import Arguments, CallStep
+from collbench.collectives.row import C, CallStep
+
+
+class Arguments(Protocol):
+    """What a dialect offers to a row: buffers on demand, and the handles of its library.
+
+    `send` and `recv` are allocated when first used, with the number of blocks that `Collective.blocks` gives for
+    this rank. In `in_place` cases a row uses only one of them.
+    """
+
+    rank: int
+    ranks: int
+    root: int
+    count: int
+    in_place: bool
+
+    @property
+    def send(self) -> Any:
+        """[blocks.send, count] elements to send."""
+
+    @property
+    def recv(self) -> Any:
+        """[blocks.recv, count] elements to receive into."""
 
 
 class MpiArguments(Arguments, Protocol):
@@ -53,6 +76,13 @@ class NcclDialectArguments(Arguments, Protocol):
 
     def grouped(self, *steps: CallStep) -> CallStep:
         """Steps between ncclGroupStart and ncclGroupEnd."""
+
+
+def nccl_step(a: NcclDialectArguments, function: str, python: Any, source: Any, target: Any, *numbers: int) -> CallStep:
+    """A function of NCCL and the method of its communicator that does the same; without a `target` on some ranks."""
+    addresses = (source.address, 0 if target is None else target.address)
+    call = C(function, source, target, *numbers, a.comm, a.stream)
+    return CallStep(partial(python, *addresses, *numbers, a.stream), (call,))
 
 
 class ServedArguments(NcclDialectArguments, Protocol):

@@ -5,62 +5,37 @@ The server contributes no block of its own. The size is one worker's buffer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
-from collbench.collectives.row import (
-    Array,
-    Blocks,
-    C,
-    CallStep,
-    Collective,
-    Input,
-    Part,
-    Prepared,
-    Reduce,
-    in_turn,
-    part,
-    server_link,
+from collbench.collectives.dialects import (
+    MpiArguments,
+    ServedArguments,
+    TorchDialectArguments,
+    TorchServedArguments,
+    nccl_step,
 )
-
-#: The parts of an operation: messages between server and chief, and the work on the workers' GPUs.
-LINK, GPUS = "server link", "gpus"
-
-
-def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
-    """The workers' inputs in rank order, on the server."""
-    if rank != root:
-        return None
-    return np.concatenate([blocks[:] for worker, blocks in enumerate(inputs) if worker != root])
+from collbench.collectives.row import GPUS, LINK, Blocks, C, Collective, Part, Prepared, in_turn, part, server_link
 
 
 def mpi(a: MpiArguments) -> Prepared:
     """MPI_Gather, as in the paper. The server passes MPI_IN_PLACE: its own block of the result stays empty."""
     if a.rank != a.root:
-        arguments = (a.send, a.count, a.datatype, None, a.count, a.datatype, a.root, a.comm)
-        python = partial(a.comm.Gather, a.spec(a.send), None, a.root)
-        return Prepared(input=a.send, output=None, python=python, c=(C("MPI_Gather", *arguments),))
+        call = C("MPI_Gather", a.send, a.count, a.datatype, None, a.count, a.datatype, a.root, a.comm)
+        return Prepared(a.send, None, partial(a.comm.Gather, a.spec(a.send), None, a.root), (call,))
     places = a.buffer(a.ranks)
-    return Prepared(
-        input=None,
-        output=(places[: a.root], places[a.root + 1 :]),
-        python=partial(a.comm.Gather, a.IN_PLACE, a.spec(places), a.root),
-        c=(C("MPI_Gather", a.IN_PLACE, a.count, a.datatype, places, a.count, a.datatype, a.root, a.comm),),
-    )
+    call = C("MPI_Gather", a.IN_PLACE, a.count, a.datatype, places, a.count, a.datatype, a.root, a.comm)
+    python = partial(a.comm.Gather, a.IN_PLACE, a.spec(places), a.root)
+    return Prepared(None, (places[: a.root], places[a.root + 1 :]), python, (call,))
 
 
 def nccl(a: ServedArguments) -> Prepared:
     """As in the paper: ncclAllGather among the workers, the chief copies to host memory and sends to the server."""
     if a.serving:
         return Prepared(None, a.recv, parts=(part(GPUS), part(LINK, a.link_recv(a.recv))))
-    gathered, numbers = a.buffer(a.ranks - 1), (a.count, a.datatype)
-    gather = CallStep(
-        partial(a.comm.all_gather, a.send.address, gathered.address, *numbers, a.stream),
-        (C("ncclAllGather", a.send, gathered, *numbers, a.comm, a.stream),),
-    )
+    gathered = a.buffer(a.ranks - 1)
+    gather = nccl_step(a, "ncclAllGather", a.comm.all_gather, a.send, gathered, a.count, a.datatype)
     if not a.chief:
         return Prepared(a.send, None, parts=(part(GPUS, gather, a.wait()), part(LINK)))
     landing = a.landing(a.ranks - 1)
@@ -71,7 +46,7 @@ def nccl(a: ServedArguments) -> Prepared:
 def torch(a: TorchDialectArguments) -> Prepared:
     """Point to point: torch.distributed.gather would make the server contribute a block."""
     if a.rank != a.root:
-        return Prepared(input=a.send, output=None, python=partial(a.dist.send, a.send[0], a.root))
+        return Prepared(a.send, None, partial(a.dist.send, a.send[0], a.root))
     workers = [rank for rank in range(a.ranks) if rank != a.root]
 
     def collect() -> None:
@@ -79,7 +54,7 @@ def torch(a: TorchDialectArguments) -> Prepared:
         for request in pending:
             request.wait()
 
-    return Prepared(input=None, output=a.recv, python=collect)
+    return Prepared(None, a.recv, collect)
 
 
 def torch_served(a: TorchServedArguments) -> Prepared:
@@ -97,15 +72,12 @@ def torch_served(a: TorchServedArguments) -> Prepared:
 
 
 ROW = Collective(
-    name="ps_gather",
-    title="Parameter-server Gather",
+    name="ps_gather", title="Parameter-server Gather",
     summary="every worker's buffer to the server (the root is the server)",
-    blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0),
-    bus_factor=server_link,
-    meaning=meaning,
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served},
-    rooted=True,
-    has_in_place=False,
-    min_ranks=2,
-    has_server=True,
-)
+    blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0), bus_factor=server_link,
+    meaning=lambda rank, inputs, root, reduce: (
+        np.concatenate([i[:] for i in (*inputs[:root], *inputs[root + 1 :])]) if rank == root else None
+    ),
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served}, rooted=True, has_in_place=False,
+    min_ranks=2, has_server=True,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a collective is: a row of facts, its meaning, and how each dialect calls it.
+"""What a collective is: a row of facts, its meaning, and what each dialect calls; and a case of it with typed fields.
 
 Words used in the rows: a *block* is what one call's count speaks of. A rank sends `blocks.send` blocks and ends with
 `blocks.recv` blocks, each of `count` elements. `meaning` works on arrays [blocks, columns] and treats every column
@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.schema.axes import Op
+from collbench.schema.axes import Driver, Op, Staging, ThreadLevel, Value
+from collbench.schema.case import Case, case_of
+from collbench.schema.files import Count, Rank, RankCount, ShortText
 
 Array = NDArray[Any]
 
@@ -42,28 +45,6 @@ class Blocks(NamedTuple):
     recv: int
 
 
-class Arguments(Protocol):
-    """What a dialect offers to a row: buffers on demand, and the handles of its library.
-
-    `send` and `recv` are allocated when first used, with the number of blocks that `Collective.blocks` gives for
-    this rank. In `in_place` cases a row uses only one of them.
-    """
-
-    rank: int
-    ranks: int
-    root: int
-    count: int
-    in_place: bool
-
-    @property
-    def send(self) -> Any:
-        """[blocks.send, count] elements to send."""
-
-    @property
-    def recv(self) -> Any:
-        """[blocks.recv, count] elements to receive into."""
-
-
 class C:
     """A call of a C function: its name, and its arguments in C's order.
 
@@ -74,6 +55,13 @@ class C:
         self.function = function
         self.arguments = arguments
         self.after_error = after_error
+
+
+class CallStep(NamedTuple):
+    """An action in both forms: a Python callable, and the C calls that do the same."""
+
+    python: Callable[[], object]
+    c: tuple[C, ...]
 
 
 @dataclass(frozen=True)
@@ -88,16 +76,12 @@ class Part:
     c: tuple[C, ...] | None
 
 
+#: The parts of a collective with a server: messages between server and chief, and the work on the workers' GPUs.
+LINK, GPUS = "server link", "gpus"
+
+
 def idle() -> None:
     """A part in which this rank has nothing to do."""
-
-
-@dataclass(frozen=True)
-class CallStep:
-    """An action in both forms: a Python callable, and the C calls that do the same."""
-
-    python: Callable[[], object]
-    c: tuple[C, ...]
 
 
 def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
@@ -185,11 +169,8 @@ class Collective:
 
 
 _UFUNC: dict[Op, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+    "sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
 
 
 def fold(op: Op | None) -> Reduce:
@@ -197,12 +178,11 @@ def fold(op: Op | None) -> Reduce:
 
     `avg` is the sum over the number of ranks, rounded down in whole numbers (of which none here is negative).
     """
-    ufunc = np.add if op == "avg" else _UFUNC[op or "sum"]
 
     def folded(arrays: Iterable[Array]) -> Array:
         several = list(arrays)
         with np.errstate(all="ignore"):
-            reduced: Array = reduce(ufunc, several)
+            reduced: Array = reduce(_UFUNC[op or "sum"], several)
             if op != "avg":
                 return reduced
             if np.issubdtype(reduced.dtype, np.integer):  # in a dtype that holds the number of ranks
@@ -237,6 +217,61 @@ def server_link(ranks: int) -> float:
     return float(ranks - 1)
 
 
-def neighbours(rank: int, ranks: int) -> tuple[int, int]:
-    """(next, previous) on the ring."""
-    return (rank + 1) % ranks, (rank - 1) % ranks
+# A case, for the code that performs it --------------------------------------------------------------------------------
+
+
+class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked for on `ranks` ranks.
+
+    `size` in bytes is as asked for. `op` is None where nothing is reduced, `root` where no rank is special, and `dtype`
+    is int8 where no data moves. Only where a backend has the choice: `staging` is the host memory that device data
+    passes through; `algorithm` and `protocol` are the values of NCCL_ALGO and NCCL_PROTO (None: the library chooses);
+    `registered` buffers are registered with the communicator; `graph` is how many operations the CUDA graph holds that
+    is launched instead of calls (0: none). `others` are values on axes without a field: `case["chunk"]`.
+    """
+
+    collective: ShortText
+    backend: ShortText
+    driver: Driver
+    thread_level: ThreadLevel
+    size: Count = 0
+    dtype: ShortText = "int8"
+    op: Op | None = None
+    root: Rank | None = None
+    ranks: RankCount
+    in_place: bool = False
+    staging: Staging | None = None
+    algorithm: ShortText | None = None
+    protocol: ShortText | None = None
+    registered: bool = False
+    graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    others: tuple[tuple[ShortText, Value], ...] = ()
+
+    def __getitem__(self, axis: str) -> Any:
+        """The value on an axis."""
+        return self.identity[axis]
+
+    @property
+    def identities(self) -> tuple[Case, ...]:
+        """The cases as they are recorded: one."""
+        return (self.identity,)
+
+    @property
+    def identity(self) -> Case:
+        """The case as it is recorded; without size and dtype where no data moves."""
+        from collbench import collectives
+
+        values: dict[str, Value] = msgspec.structs.asdict(self)
+        del values["collective"], values["others"]
+        values |= dict(self.others)
+        if not collectives.get(self.collective).moves_data:
+            del values["size"], values["dtype"]
+        return case_of(self.collective, values)
+
+
+def collective_case(collective: str, values: Mapping[str, Any]) -> CollectiveCase:
+    """The case with these values on its axes."""
+    named = CollectiveCase.__struct_fields__
+    others = tuple((axis, value) for axis, value in values.items() if axis not in named)
+    fields = {axis: value for axis, value in values.items() if axis in named}
+    return CollectiveCase(collective=collective, others=others, **fields)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, ring_once
-
-
-def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
-    """Block r of the root's input, on rank r."""
-    return inputs[root][rank : rank + 1]
+from collbench.collectives.row import Blocks, C, Collective, Prepared, ring_once
 
 
 def mpi(a: MpiArguments) -> Prepared:
@@ -20,13 +14,9 @@ def mpi(a: MpiArguments) -> Prepared:
     send = a.send if at_root else None
     in_place = a.in_place and at_root
     target = a.IN_PLACE if in_place else a.recv
-    return Prepared(
-        input=send,
-        output=a.send[a.root : a.root + 1] if in_place else a.recv,
-        python=partial(a.comm.Scatter, a.spec(send), a.spec(target), a.root),
-        c=(C("MPI_Scatter", send, a.count, a.datatype, target, a.count, a.datatype, a.root, a.comm),),
-        in_place=a.in_place,
-    )
+    python = partial(a.comm.Scatter, a.spec(send), a.spec(target), a.root)
+    call = C("MPI_Scatter", send, a.count, a.datatype, target, a.count, a.datatype, a.root, a.comm)
+    return Prepared(send, a.send[a.root : a.root + 1] if in_place else a.recv, python, (call,), a.in_place)
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
@@ -37,30 +27,20 @@ def nccl(a: NcclDialectArguments) -> Prepared:
     others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
     sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in others]
     step = a.grouped(*sent, *([] if stays else [a.recv_from(own, a.root)]))
-    given = a.send if at_root else None
-    return Prepared(input=given, output=own, python=step.python, c=step.c, in_place=a.in_place)
+    return Prepared(a.send if at_root else None, own, *step, in_place=a.in_place)
 
 
 def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.scatter from views of one tensor."""
     a.out_of_place_only("scatter")
-    at_root = a.rank == a.root
-    parts = list(a.send.unbind(0)) if at_root else None
-    return Prepared(
-        input=a.send if at_root else None,
-        output=a.recv,
-        python=partial(a.dist.scatter, a.recv[0], parts, a.root),
-    )
+    send = a.send if a.rank == a.root else None
+    blocks = None if send is None else list(send.unbind(0))
+    return Prepared(send, a.recv, partial(a.dist.scatter, a.recv[0], blocks, a.root))
 
 
 ROW = Collective(
-    name="scatter",
-    title="Scatter",
-    summary="one block of the root to each rank",
-    blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1),
-    bus_factor=ring_once,
-    meaning=meaning,
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-    split=True,
-    rooted=True,
-)
+    name="scatter", title="Scatter", summary="one block of the root to each rank",
+    blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1), bus_factor=ring_once,
+    meaning=lambda rank, inputs, root, reduce: inputs[root][rank : rank + 1],
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch}, split=True, rooted=True,
+)  # fmt: skip

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, neighbours, whole
+from collbench.collectives.row import Blocks, C, Collective, Prepared, whole
 from collbench.errors import Unsupported
 
 
-def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
-    """The input of the rank before, on every rank."""
-    return inputs[neighbours(rank, len(inputs))[1]][:]
+def neighbours(rank: int, ranks: int) -> tuple[int, int]:
+    """(next, previous) on the ring."""
+    return (rank + 1) % ranks, (rank - 1) % ranks
 
 
 def mpi(a: MpiArguments) -> Prepared:
     """MPI_Sendrecv, or MPI_Sendrecv_replace in place."""
     after, before = neighbours(a.rank, a.ranks)
     if a.in_place:
-        return Prepared(
-            input=a.recv,
-            output=a.recv,
-            python=partial(a.comm.Sendrecv_replace, a.spec(a.recv), after, 0, before, 0),
-            c=(C("MPI_Sendrecv_replace", a.recv, a.count, a.datatype, after, 0, before, 0, a.comm, a.status),),
-            in_place=True,
-        )
-    arguments = (a.send, a.count, a.datatype, after, 0, a.recv, a.count, a.datatype, before, 0, a.comm, a.status)
-    return Prepared(
-        input=a.send,
-        output=a.recv,
-        python=partial(a.comm.Sendrecv, a.spec(a.send), after, 0, a.spec(a.recv), before, 0),
-        c=(C("MPI_Sendrecv", *arguments),),
-    )
+        python = partial(a.comm.Sendrecv_replace, a.spec(a.recv), after, 0, before, 0)
+        call = C("MPI_Sendrecv_replace", a.recv, a.count, a.datatype, after, 0, before, 0, a.comm, a.status)
+        return Prepared(a.recv, a.recv, python, (call,), in_place=True)
+    python = partial(a.comm.Sendrecv, a.spec(a.send), after, 0, a.spec(a.recv), before, 0)
+    sent, received = (a.send, a.count, a.datatype, after, 0), (a.recv, a.count, a.datatype, before, 0)
+    return Prepared(a.send, a.recv, python, (C("MPI_Sendrecv", *sent, *received, a.comm, a.status),))
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
@@ -40,8 +31,7 @@ def nccl(a: NcclDialectArguments) -> Prepared:
     if a.in_place:
         raise Unsupported("NCCL's sends and receives have no in-place form")
     after, before = neighbours(a.rank, a.ranks)
-    step = a.grouped(a.send_to(a.send, after), a.recv_from(a.recv, before))
-    return Prepared(input=a.send, output=a.recv, python=step.python, c=step.c)
+    return Prepared(a.send, a.recv, *a.grouped(a.send_to(a.send, after), a.recv_from(a.recv, before)))
 
 
 def torch(a: TorchDialectArguments) -> Prepared:
@@ -50,16 +40,12 @@ def torch(a: TorchDialectArguments) -> Prepared:
     if a.ranks == 1:
         raise Unsupported("torch.distributed cannot send to its own rank; use 2 ranks or more")
     after, before = neighbours(a.rank, a.ranks)
-
-    return Prepared(input=a.send, output=a.recv, python=a.exchange(a.send, after, a.recv, before))
+    return Prepared(a.send, a.recv, a.exchange(a.send, after, a.recv, before))
 
 
 ROW = Collective(
-    name="sendrecv",
-    title="Sendrecv",
-    summary="send to the next rank, receive from the previous one",
-    blocks=lambda rank, ranks, root: Blocks(1, 1),
-    bus_factor=whole,
-    meaning=meaning,
+    name="sendrecv", title="Sendrecv", summary="send to the next rank, receive from the previous one",
+    blocks=lambda rank, ranks, root: Blocks(1, 1), bus_factor=whole,
+    meaning=lambda rank, inputs, root, reduce: inputs[neighbours(rank, len(inputs))[1]][:],
     dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
-)
+)  # fmt: skip

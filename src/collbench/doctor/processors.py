@@ -192,7 +192,7 @@ def judge_yardsticks(readings: Sequence[Readings]) -> Finding:
     if reason := next((reading.reason for reading in readings if reading.reason), None):
         cause, fix = _CAUSES[reason]
         problems.append(Problem("unknown", cause, "a run cannot say what the machine did between its launches", fix))
-    if noisy := [movement for movement in moved if movement.share > registry.get(movement.name).resolution]:
+    if noisy := [movement for movement in moved if movement.share > registry.YARDSTICKS[movement.name].resolution]:
         cause = f"the cores change while nothing is measured: {_ranges(noisy)}"
         effect = "launches of one side differ: a comparison needs more of them, and duets, which measure in turns"
         fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; else ask for cores of your own"
@@ -204,7 +204,7 @@ def judge_yardsticks(readings: Sequence[Readings]) -> Finding:
 def _ranges(moved: Sequence[Movement]) -> str:
     """`core distance 94 to 755 ns, core speed 380 to 781 steps/us`."""
     return ", ".join(f"{reading.name.replace('_', ' ')} {reading.least:.3g} to {reading.largest:.3g} "
-                     f"{registry.get(reading.name).unit}" for reading in moved)  # fmt: skip
+                     f"{registry.YARDSTICKS[reading.name].unit}" for reading in moved)  # fmt: skip
 
 
 _SOURCE = "sys/devices/system/clocksource/clocksource0"

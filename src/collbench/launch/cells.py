@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from collbench import backends, collectives, workloads
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
-from collbench.run.expand import cases_of, program_cases, refuse_cadence
+from collbench.run.experiment import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
 from collbench.units import counted

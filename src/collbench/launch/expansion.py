@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from collbench import collectives, workloads
 from collbench.bindings.spec import USABLE_SHARE, available_bytes
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch import engines, launchers
 from collbench.launch import placement as policies
@@ -30,7 +30,7 @@ from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place
 from collbench.machine.facts import Topology
-from collbench.run.expand import how_to_fit
+from collbench.run.experiment import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, named_sides

@@ -17,7 +17,7 @@ from collbench.machine.launcher import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 from collbench.schema.world import HOST
-from collbench.timing.clocks import clock_step
+from collbench.timing.loop import clock_step
 
 #: Prefixes of variables that change what any program does: threads, kernels of mathematics, memory, what is loaded.
 #: Backends say which change what they do.

@@ -1,4 +1,4 @@
-"""Runs a plan on the ranks that were started: one backend after the other, one case after the other.
+"""A plan on the ranks that were started: its cases, with names checked before anything runs; then one after the other.
 
 Rank 0 passes every record to a sink as soon as it is complete. `run/failures.py` says how errors end the job.
 """
@@ -6,67 +6,47 @@ Rank 0 passes every record to a sink as soon as it is complete. `run/failures.py
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench import backends, collectives, workloads
+from collbench import backends, collectives, errors, workloads
 from collbench.bindings.spec import USABLE_SHARE, Backend, Roles, Session, WorldSettings, available_bytes
-from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import CollectiveCase, collective_case
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
     DoesNotFit,
-    Interrupted,
     LibraryError,
-    LostRankError,
     PlanError,
-    RequestError,
-    Unsupported,
     WorldMismatch,
 )
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
-from collbench.run import binding, facts_of_ranks
+from collbench.run import facts_of_ranks, failures
 from collbench.run.child import remove_held
-from collbench.run.expand import cases_of, how_to_fit, program_cases, refuse_cadence
-from collbench.run.facts_of_ranks import facts_of_all, notes_on_loaded, ranks_here, software, software_difference
-from collbench.run.failures import (
-    DEFERENCE,
-    AgreedError,
-    Failure,
-    FirstReporter,
-    Rescue,
-    StartLimit,
-    Unwatched,
-    Watch,
-    Watchdog,
-    abort_job,
-    cause,
-    on_rank_0,
-    on_watchdog,
-    raise_on_all,
-)
+from collbench.run.facts_of_ranks import by_key, facts_of_all, ranks_here
+from collbench.run.failures import AgreedError, Failure, Watch, on_rank_0, raise_on_all
 from collbench.run.host_clocks import host_clocks
 from collbench.run.measure import Measured, measure
-from collbench.run.program import measure_program
-from collbench.run.sampling import Fixed, Method, agreed_method
+from collbench.run.program import measure_program, world_for
+from collbench.run.sampling import Method, StopRule, agreed_method
 from collbench.run.turns import Turns
-from collbench.run.worlds_of_programs import world_for
-from collbench.schema.axes import DTYPES
-from collbench.schema.case import Case
+from collbench.schema.axes import DTYPES, Axis, BackendSupport, Value, plan_keys_of
+from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Manifest
-from collbench.schema.plan import Chosen, Plan
+from collbench.schema.plan import Chosen, Plan, name_of
 from collbench.schema.record import Record
-from collbench.units import counted, format_bytes
-from collbench.workloads.program import ProgramCase
+from collbench.units import counted, format_bytes, parse_size
+from collbench.workloads.program import Program, ProgramCase
 
 _DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
 
@@ -88,11 +68,9 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
     names = tuple(dict.fromkeys(plan["backends"] or (default_backend(),)))
     simulated = [name for name in names if backends.get(name).simulated]
     if simulated and (plan.workloads or len(simulated) < len(names)):
-        made_up = ", ".join(simulated)
-        raise PlanError(f"backends: the times of {made_up} are simulated; measure them in a separate run.")
-    absent: dict[str, str] = {}
-    if plan.unusable == "skip":
-        absent = {name: reason for name in names if (reason := backends.missing(name)) is not None}
+        raise PlanError(f"backends: the times of {', '.join(simulated)} are simulated; measure them in a separate run.")
+    may_lack = names if plan.unusable == "skip" else ()
+    absent = {name: reason for name in may_lack if (reason := backends.missing(name)) is not None}
     if len(absent) == len(names):
         absent = {}
     return tuple(backends.usable(name) for name in names if name not in absent), absent
@@ -100,12 +78,161 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
 
 def roles_of(cases: tuple[tuple[CollectiveCase, ...], ...]) -> Roles:
     """Who is a parameter server in which cases, and whether there are cases without one."""
-    servers = {case.root or 0 for group in cases for case in group if collectives.get(case.collective).has_server}
-    plain = any(not collectives.get(case.collective).has_server for group in cases for case in group)
-    return Roles(plain, frozenset(servers))
+    served = [(case, collectives.get(case.collective).has_server) for group in cases for case in group]
+    servers = frozenset(case.root or 0 for case, has_server in served if has_server)
+    return Roles(not all(has_server for _, has_server in served), servers)
 
 
-class RecordSink(Rescue, Protocol):
+# Cases ----------------------------------------------------------------------------------------------------------------
+
+
+def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
+    """What none of these backends can do.
+
+    Raises:
+        PlanError: streaming, where every call is complete when it returns; a graph, where there is none.
+    """
+    chosen = [backends.get(name) for name in names]
+    if not plan.collectives:
+        return
+    listed = ", ".join(backend.name for backend in chosen)
+    if plan.cadence == "streaming" and not any(backend.streams for backend in chosen):
+        raise PlanError(
+            f"cadence streaming: {listed} completes every call before it returns; use cadence isolated, or "
+            "nccl or torch-nccl."
+        )
+    if plan["cudagraph"] and not any("graph" in backend.axes for backend in chosen):
+        raise PlanError(f"cudagraph {plan['cudagraph']}: {listed} has no CUDA graphs; use nccl.")
+
+
+def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]:
+    """The cases of one backend, each once: of each collective every combination of values, the innermost loop fastest.
+
+    Raises:
+        PlanError: an unknown collective, dtype or operation, or a root that is no rank.
+        BackendUnavailable: an unknown backend.
+    """
+    rows = [collectives.get(name) for name in plan.collectives]
+    operations = plan.burst if plan.cadence == "streaming" else 1
+    axes = sorted(plan_keys_of("what", "how").items(), key=lambda item: item[1].nested)
+    cases: dict[CollectiveCase, None] = {}
+    for support in [BackendSupport(row, backends.get(backend), ranks, operations) for row in rows]:
+        values = {
+            axis: plan_key.values(plan[plan_key.key], support) for axis, plan_key in axes if support.has(axis, plan_key)
+        }
+        for combination in itertools.product(*values.values()):
+            chosen = dict(zip(values, combination, strict=True))
+            cases[collective_case(support.row.name, chosen | {"ranks": ranks})] = None
+    return tuple(cases)
+
+
+AnswerT = TypeVar("AnswerT")
+
+
+def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
+    """The cases of all benchmarks, each once.
+
+    Raises:
+        PlanError: an unknown benchmark; several ranks for one that takes one; a parameter that a benchmark does not
+            have; a value of another type than its default; a case that it refuses, or of which it cannot tell the
+            memory or the work.
+    """
+    alone = ", ".join(name for name in plan.workloads if not workloads.get(name).distributed)
+    if alone and ranks != 1:
+        reason = f"such a program runs on one rank, not on {ranks}. Measure it in a run of its own, with one rank."
+        raise PlanError(f"benchmarks {alone}: {reason}")
+    cases: dict[ProgramCase, None] = {}
+    for benchmark in plan.benchmarks:
+        row = workloads.get(name_of(benchmark))
+        how = [axis.name for axis in row.axes if axis.kind == "how"]
+        requested = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
+        values, measures = _values_by_axis(row, requested), tuple(of_row.name for of_row in row.measures)
+        for combination in itertools.product(*values.values()):
+            what = dict(zip(values, combination, strict=True))
+            of_how = {name: what.pop(name) for name in how}
+            case = Case(workload=row.name, what=what, how=of_how, where=Where(ranks=ranks))
+            cases[_complete(row, ProgramCase(case=case, measures=measures))] = None
+    return tuple(cases)
+
+
+def parameters_of(row: Program) -> tuple[str, ...]:
+    """What a plan may give values to."""
+    return (*(axis.name for axis in row.axes), *(("size",) if row.sizes else ()))
+
+
+def _values_by_axis(row: Program, requested: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
+    known = parameters_of(row)
+    for name in requested:
+        if name not in known:
+            hint = errors.suggestion(name, known) if known else "It has none."
+            raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
+    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in requested.items()}
+    for axis in row.axes:
+        if axis.name in listed:  # names of groups stand for several values, each of which counts once
+            groups = {} if axis.plan_key is None else axis.plan_key.groups
+            named = (groups.get(value, (value,)) if isinstance(value, str) else (value,) for value in listed[axis.name])
+            listed[axis.name] = tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
+    for name, values in listed.items():
+        if not values:
+            raise PlanError(f"benchmark {row.name}: {name}: the list is empty; nothing would be measured.")
+    sizes = {"size": tuple(map(_size, listed.get("size", row.sizes)))} if row.sizes else {}
+    own = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
+           for axis in row.axes}  # fmt: skip
+    return own | sizes
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise PlanError(f"size {value!r}: not a size. Write 64M, say.")
+    return parse_size(value)
+
+
+def _value(row: Program, axis: Axis, value: Value) -> Value:
+    """A value of the type of the default; a number may be a text, as it is typed: `64k`."""
+    key, kind = f"benchmark {row.name}: {axis.name}", type(axis.neutral)
+    if axis.neutral is not None:
+        try:
+            if isinstance(value, str) and kind is int:  # `-1`, `4096`, `4k`
+                value = int(value) if value.strip().removeprefix("-").isdecimal() else parse_size(value)
+            elif kind is float and isinstance(value, str | int) and not isinstance(value, bool):
+                value = float(value)
+        except (errors.UnitError, ValueError):
+            kind = type(None)
+        if type(value) is not kind:
+            kinds = {int: "a whole number", float: "a number", bool: "yes or no"}
+            expected = kinds.get(type(axis.neutral), "a text")
+            raise PlanError(f"{key} {value!r}: not {expected}, as its default {axis.neutral!r} is.")
+    if axis.plan_key is not None:
+        axis.plan_key.check(key, value)
+    return value
+
+
+def _complete(row: Program, case: ProgramCase) -> ProgramCase:
+    """With its memory and disk space, and without parameters that have no effect.
+
+    Raises:
+        PlanError: the benchmark refuses the case, or cannot tell what it takes.
+    """
+
+    def ask(field: str, function: Callable[[Case], AnswerT]) -> AnswerT:
+        try:
+            return function(case.case)
+        except Exception as error:  # somebody else's function: whatever it raises
+            raise PlanError(f"benchmark {case.title}: its {field} raised {type(error).__name__}: {error}.") from error
+
+    reason = ask("refuses", row.refuses)
+    if reason is not None:
+        raise PlanError(f"benchmark {case.title}: {reason}.")
+    for of_row in row.measures:
+        ask(f"amount of {of_row.name}", of_row.amount)
+    memory, disk, unused = ask("memory", row.memory), ask("disk", row.disk), ask("unused", row.unused)
+    return msgspec.structs.replace(case, memory=memory, disk=disk, case=case.case.without(unused))
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+class RecordSink(failures.Rescue, Protocol):
     """Where rank 0's records go. A CollbenchError from it is raised on all ranks."""
 
     def begin(self, manifest: Manifest, cases: int) -> None:
@@ -158,18 +285,17 @@ def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]
         RequestError: something in the plan does not exist, or is not usable here.
     """
     usable, unusable = chosen_backends(plan)
-    uses = workloads.uses(plan.benchmarks)
-    starting: tuple[Backend, ...] = (world_for(plan.workloads, uses),) if plan.workloads else ()
+    starting: tuple[Backend, ...] = ()
+    if plan.workloads:
+        starting = (world_for(plan.workloads, workloads.uses(plan.benchmarks)),)
     if options.fault is not None and not all(backend.simulated for backend in (*usable, *starting)):
-        raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
+        raise errors.RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     refuse_cadence(plan, (backend.name for backend in usable))
-    ranks = max((backend.world_size(options) for backend in starting), default=1)
-    programs = program_cases(plan, ranks)
+    programs = program_cases(plan, max((backend.world_size(options) for backend in starting), default=1))
     in_files = [name for name in plan.workloads if workloads.get(name).files]
     if in_files and not Path(plan.folder or ".").is_dir():
-        raise PlanError(
-            f"folder {plan.folder}: there is no such folder, and {in_files[0]} works in files. Name another."
-        )
+        reason = f"there is no such folder, and {in_files[0]} works in files. Name another."
+        raise PlanError(f"folder {plan.folder}: {reason}")
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
     options, chosen = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), plan.chosen
     skipped = tuple(
@@ -190,8 +316,7 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     Raises:
         CollbenchError: known to every rank; any other error aborts the job.
     """
-    refused: list[Record] = []
-    started = False
+    refused, started = list[Record](), False
     numbers = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
     for number in numbers:
         try:
@@ -219,13 +344,13 @@ def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: 
     launched_by = None if launcher.detect().kind == "none" else os.getppid()  # without which the rank ends
 
     def guarded(session: Session) -> None:
-        rank, reporter = session.world.rank, FirstReporter(session.world)
+        rank, reporter = session.world.rank, failures.FirstReporter(session.world)
         with contextlib.ExitStack() as stack:
-            watch: Watch = Unwatched()
+            watch: Watch = failures.Unwatched()
             if rank == 0 or not backend.simulated:  # signals reach only the main thread
-                on_end = on_watchdog(rank, reporter, sink, options.timeout, session.abort_call, remove_held)
-                deference = 0.0 if rank == 0 else DEFERENCE
-                watchdog = Watchdog(options.timeout, on_end, deference, session.async_error, launched_by)
+                on_end = failures.on_watchdog(rank, reporter, sink, options.timeout, session.abort_call, remove_held)
+                deference = 0.0 if rank == 0 else failures.DEFERENCE
+                watchdog = failures.Watchdog(options.timeout, on_end, deference, session.async_error, launched_by)
                 watch = stack.enter_context(watchdog)
             start.reached()  # the watchdog takes over
             try:
@@ -233,12 +358,12 @@ def _run_backend(experiment: PlanRunner, number: int, sink: RecordSink, begins: 
             except AgreedError as agreed:
                 agreed.error.everywhere = True
                 raise agreed.error from None
-            except LostRankError:
+            except errors.LostRankError:
                 raise
             except Exception as error:
-                abort_job(session, error, reporter, sink)
+                failures.abort_job(session, error, reporter, sink)
 
-    with StartLimit(options.timeout, backend.name) as start:
+    with failures.StartLimit(options.timeout, backend.name) as start:
         backend.run(options, guarded)
 
 
@@ -252,8 +377,8 @@ def _measure_backend(
     facts = rank_facts(None if session.gpu is None else session.gpu.uuid, session.clock_id)
     ranks, messages = facts_of_all(world, facts), session.signals.messages is not None
     raise_on_all(session, _refuse(experiment, ranks, messages) if world.rank == 0 else None)
-    programs = tuple(case for case in cases if isinstance(case, ProgramCase))
-    raise_on_all(session, programs_do_not_fit(programs, ranks_here(world, ranks), experiment.plan.folder or "."))
+    programs, here = tuple(case for case in cases if isinstance(case, ProgramCase)), ranks_here(world, ranks)
+    raise_on_all(session, programs_do_not_fit(programs, here, experiment.plan.folder or "."))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
     raise_on_all(session, does_not_fit(session, ranks, collective, watch))
     clocks = host_clocks(session, ranks, facts.clock_id)
@@ -270,17 +395,17 @@ def _measure_backend(
         if turns is not None and position in reports:
             try:
                 turns.stands(reports[position], world, watch)
-            except Interrupted as error:
+            except errors.Interrupted as error:
                 raise AgreedError(error) from None
         if case is None:
             break
         if not experiment.chosen.measures(case.identities):
-            _measured(case, experiment.plan, session, replace(method, stop=Fixed(1)), watch, sink)
+            _measured(case, experiment.plan, session, replace(method, stop=StopRule.fixed(1)), watch, sink)
             continue
         measured = _measured(case, experiment.plan, session, method, watch, sink, turns)
-        notes = notes_on_loaded(world)
+        notes = facts_of_ranks.notes_on_loaded(world)
         for record, samples in measured:
-            record = msgspec.structs.replace(record, notes=(*notes, *record.notes)) if notes else record
+            record = msgspec.structs.replace(record, notes=(*notes, *record.notes))
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
     watch.beat(f"ending {backend.name}")
     if turns is not None:
@@ -314,7 +439,7 @@ def _measured(
     try:
         doing = sink.doing if session.world.rank == 0 else lambda what: None
         return measure_program(case, plan, session, method, watch, doing, None if turns is None else turns.folder)
-    except Interrupted as error:
+    except errors.Interrupted as error:
         raise AgreedError(error) from None
 
 
@@ -325,7 +450,7 @@ def _measured_collective(
     doing = f"{case.collective} {format_bytes(case.size)} on {case.backend}"
     try:
         return measure(case, collectives.get(case.collective), session, method, watch, turns)
-    except Interrupted as error:
+    except errors.Interrupted as error:
         # Its frames would keep buffers and graphs alive, for which a communicator waits when it is freed.
         raise AgreedError(error.with_traceback(None)) from None
     except LibraryError as error:
@@ -340,8 +465,8 @@ def _measured_collective(
 
 def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch | None:
     """Compared first, because another version might exchange other messages."""
-    by_rank = session.world.gather(software(backend))
-    differs = session.world.bcast(None if by_rank is None else software_difference(by_rank))
+    by_rank = session.world.gather(facts_of_ranks.software(backend))
+    differs = session.world.bcast(None if by_rank is None else facts_of_ranks.software_difference(by_rank))
     return None if differs is None else WorldMismatch(f"{differs}; install the same on every host.")
 
 
@@ -358,10 +483,13 @@ def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...], messages: bool
     """Why a world of such ranks cannot run this plan; None where it can. `messages`: two ranks can exchange some."""
     if experiment.plan.gate == "roundtime" and not messages and not have_common_clock(ranks):
         reason = "the ranks do not share a clock, and this backend has no messages by which hosts could compare theirs"
-        return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
-    if (differs := binding.difference(ranks, experiment.options.places)) is not None:
+        return errors.RequestError(f"gate roundtime: {reason}. Use gate barrier.")
+    if (differs := facts_of_ranks.place_difference(ranks, experiment.options.places)) is not None:
         return WorldMismatch(f"{differs}.")
     return None
+
+
+# Whether it fits ------------------------------------------------------------------------------------------------------
 
 
 def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: str = ".") -> DoesNotFit | None:
@@ -376,10 +504,8 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: s
     free = available_bytes()
     if largest is not None and free is not None and needed > free * USABLE_SHARE:
         ranks = f" for the {here} ranks on this machine" if here > 1 else ""
-        return DoesNotFit(
-            f"{largest.title}: needs {format_bytes(needed)} of memory{ranks}, and {format_bytes(free)} are free. "
-            f"{how_to_fit(largest)}"
-        )
+        lacks = f"needs {format_bytes(needed)} of memory{ranks}, and {format_bytes(free)} are free"
+        return DoesNotFit(f"{largest.title}: {lacks}. {how_to_fit(largest)}")
     needed, largest = max(((case.disk, case) for case in able), key=lambda item: item[0], default=(0, None))
     if largest is None or needed == 0:
         return None
@@ -387,10 +513,8 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: s
     free = disk.f_bavail * disk.f_frsize
     if not disk.f_blocks or needed <= free * USABLE_SHARE:  # some file systems do not tell
         return None
-    return DoesNotFit(
-        f"{largest.title}: needs {format_bytes(needed)} in the folder {folder}, and {format_bytes(free)} are free. "
-        "Lower the size of its files, or name a folder on another device."
-    )
+    lacks = f"needs {format_bytes(needed)} in the folder {folder}, and {format_bytes(free)} are free"
+    return DoesNotFit(f"{largest.title}: {lacks}. Lower the size of its files, or name a folder on another device.")
 
 
 def _missing(case: ProgramCase) -> str | None:
@@ -407,27 +531,20 @@ def does_not_fit(
         kind = msgspec.structs.replace(case, size=0)
         largest[kind] = max(largest.get(kind, 0), case.size)
     needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
-    reports = session.world.gather((needed, available_bytes()))
-    answer: DoesNotFit | None = session.world.bcast(
-        None if reports is None else _too_small(ranks, reports, max(largest.values(), default=0))
-    )
+    reports, size = session.world.gather((needed, available_bytes())), max(largest.values(), default=0)
+    answer: DoesNotFit | None = session.world.bcast(None if reports is None else _too_small(ranks, reports, size))
     return answer
 
 
 def _too_small(ranks: Sequence[RankFacts], reports: Sequence[tuple[int, int | None]], size: int) -> DoesNotFit | None:
     """The first machine that is too small, where one is; `reports` are needed and free bytes by rank."""
-    machines: dict[str, list[int]] = {}
-    for number, rank in enumerate(ranks):
-        machines.setdefault(rank.kernel_id, []).append(number)
-    for members in machines.values():
+    for members in by_key(rank.kernel_id for rank in ranks).values():
         total = sum(reports[number][0] for number in members)
         free = min((free for number in members if (free := reports[number][1]) is not None), default=None)
         if free is not None and total > free * USABLE_SHARE:
-            return DoesNotFit(
-                f"size {format_bytes(size)}: the buffers of {counted(len(members), 'rank')} on "
-                f"{ranks[members[0]].host} need {format_bytes(total)}, and {format_bytes(free)} are free. "
-                "Lower the sizes or the ranks per host."
-            )
+            buffers = f"the buffers of {counted(len(members), 'rank')} on {ranks[members[0]].host}"
+            lacks = f"{buffers} need {format_bytes(total)}, and {format_bytes(free)} are free"
+            return DoesNotFit(f"size {format_bytes(size)}: {lacks}. Lower the sizes or the ranks per host.")
     return None
 
 
@@ -446,7 +563,13 @@ def _needed_bytes(session: Session, case: CollectiveCase, size: int, watch: Watc
         held = session.prepare(case, row, 1).blocks_held
     except LibraryError as error:
         failure = Failure.of(session, error)
-    except (Unsupported, CollbenchError, MemoryError):
+    except (errors.Unsupported, CollbenchError, MemoryError):
         pass
-    cause(session, failure, watch)
+    failures.cause(session, failure, watch)
     return held * row.count(size, itemsize, case.ranks) * itemsize
+
+
+def how_to_fit(case: ProgramCase) -> str:
+    """What takes less memory."""
+    what = "the batch" if "batch" in case.case.what else "the sizes"
+    return f"Lower {what}{' or the number of ranks' if case.case.where.ranks > 1 else ''}."

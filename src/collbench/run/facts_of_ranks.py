@@ -1,7 +1,8 @@
-"""Facts of all ranks, as rank 0 sees them, and as records and the manifest of a run have them.
+"""Facts of all ranks: compared with the places planned for them, and as records and the manifest of a run have them.
 
-Software, cores, GPUs and loaded libraries; and whether ranks waited for CPUs while they were timed: for other tasks, or
-for their control group's quota.
+Places, software, cores, GPUs and loaded libraries; and whether ranks waited for CPUs while they were timed: for other
+tasks, or for their control group's quota. A launcher plans places, one for each rank. Where a resource manager starts
+the ranks, a shape of its hosts is planned.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import contextlib
 import datetime
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,46 +24,38 @@ import numpy as np
 import collbench
 from collbench import backends
 from collbench.bindings.spec import Backend, Session, World, first_rank, gathered_once
-from collbench.errors import BackendUnavailable
+from collbench.errors import BackendUnavailable, WorldMismatch
 from collbench.machine import facts, launcher, nvml
-from collbench.machine.facts import RankFacts, Stretch, format_cores, is_oversubscribed, machine_id, sha256_of
-from collbench.run.binding import shared_core
+from collbench.machine.facts import RankFacts, Stretch, format_cores, machine_id, parse_cores, sha256_of
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
-from collbench.schema.record import (
-    UNREAD,
-    WATCHED,
-    Confinement,
-    GpuState,
-    Loaded,
-    MachineRanks,
-    Ranks,
-    Reading,
-    SlowRank,
-    said,
-)
+from collbench.schema.record import UNREAD, WATCHED, GpuState, Loaded, MachineRanks, Ranks, Reading, SlowRank, said
 from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.world import GPU, Place, Shape, shapes
 from collbench.units import counted
 
-
-class Parts(NamedTuple):
-    """The facts of a rank, in parts that many ranks have in common, and `own`: the container and the GPU."""
-
-    host: tuple[str, str, str]
-    confinement: Confinement
-    namespaces: tuple[tuple[str, int], ...]
-    cores: tuple[frozenset[int], tuple[tuple[int, ...], ...]]
-    own: tuple[str | None, str | None]
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-def parts_of(facts: RankFacts) -> Parts:
-    """The namespaces apart from the rest of the confinement, which containers may have in common."""
-    return Parts(
-        host=(facts.host, facts.kernel_id, facts.clock_id),
-        confinement=msgspec.structs.replace(facts.confinement, namespaces={}),
-        namespaces=tuple(facts.confinement.namespaces.items()),
-        cores=(facts.cores, facts.siblings),
-        own=(facts.container, facts.gpu),
+def by_key(keys: Iterable[KeyT]) -> dict[KeyT, list[int]]:
+    """The numbers of the ranks that have a key, by key; `keys` are those of all ranks."""
+    numbers: dict[KeyT, list[int]] = {}
+    for rank, key in enumerate(keys):
+        numbers.setdefault(key, []).append(rank)
+    return numbers
+
+
+def parts_of(facts: RankFacts) -> tuple[Any, ...]:
+    """What many ranks have in common, in four parts, and the rank's container and GPU.
+
+    The namespaces apart from the rest of the confinement, which containers may have in common.
+    """
+    return (
+        (facts.host, facts.kernel_id, facts.clock_id),
+        msgspec.structs.replace(facts.confinement, namespaces={}),
+        tuple(facts.confinement.namespaces.items()),
+        (facts.cores, facts.siblings),
+        (facts.container, facts.gpu),
     )
 
 
@@ -76,13 +70,10 @@ def facts_of_all(world: World, facts: RankFacts) -> tuple[RankFacts, ...]:
         return ()
     return tuple(
         RankFacts(
-            host, kernel_id, clock_id, cores, container,
-            msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings,
+            *names, cores, container, msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings
         )
-        for (host, kernel_id, clock_id), confinement, namespaces, (cores, siblings), (container, gpu) in zip(
-            *gathered, strict=True
-        )
-    )  # fmt: skip
+        for names, confinement, namespaces, (cores, siblings), (container, gpu) in zip(*gathered, strict=True)
+    )
 
 
 def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
@@ -90,6 +81,172 @@ def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
     numbers: dict[str, int] = world.bcast(dict(Counter(rank.kernel_id for rank in ranks)))
     return numbers.get(machine_id(), world.size)  # simulated ranks are on no machine
 
+
+# Places planned for ranks ---------------------------------------------------------------------------------------------
+
+#: Ranks of a world, each with its number.
+Numbered = Sequence[tuple[int, RankFacts]]
+
+
+def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Restrict this process to the cores planned for its rank, on the host and in containers, under any MPI.
+
+    Programs that it starts find the GPU planned for it in their environment. `places` are by rank; None: the
+    environment has a shape, or nothing was planned.
+
+    Raises:
+        WorldMismatch: this rank may not use them.
+    """
+    if places is None:
+        if planned := shapes(environ):
+            bind_to_shape(planned, environ)
+        return
+    rank = launcher.detect(environ).rank
+    if rank >= len(places):
+        return
+    try:
+        os.sched_setaffinity(0, parse_cores(places[rank].cores))
+    except (OSError, ValueError) as error:
+        usable = format_cores(os.sched_getaffinity(0))
+        raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {usable}.") from error
+    environ[GPU] = places[rank].gpu or ""
+
+
+def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> None:
+    """Restrict this process to as many cores as planned: a part of its own where it may use those of other ranks too.
+
+    `shapes` are as `schema.world.shapes` returns them.
+
+    Raises:
+        WorldMismatch: it may use fewer; or the resource manager and its PMI disagree on its rank.
+    """
+    us = launcher.detect(environ)
+    if (differs := launcher.contradiction(environ)) is not None:
+        raise WorldMismatch(differs)
+    planned, rank, usable = shapes[0], us.rank, os.sched_getaffinity(0)
+    for planned in shapes:  # of a rank too many the last, until all compare their number
+        if rank < planned.ranks:
+            break
+        rank -= planned.ranks
+    if len(usable) < planned.cores:
+        cores = counted(planned.cores, "core")
+        raise WorldMismatch(f"rank {us.rank} was to have {cores}, and may use {format_cores(usable)}.")
+    together = planned.boxes if isinstance(planned.boxes, int) else planned.each
+    sharing = together if len(usable) >= together * planned.cores else 1
+    first = us.local_rank * planned.cores if sharing > 1 else 0
+    if planned.crowded:
+        first = us.local_rank * planned.cores % len(usable)
+    threads = {cpu: facts.thread_siblings(cpu) for cpu in usable}
+    first_threads = {min(usable.intersection(of_core)) for of_core in threads.values()}
+    ordered = sorted(usable, key=lambda cpu: (threads[cpu], cpu))
+    if len(first_threads) >= sharing * planned.cores:  # one hardware thread of each core before the others
+        ordered = [*sorted(first_threads), *sorted(usable - first_threads)]
+    os.sched_setaffinity(0, [ordered[(first + i) % len(ordered)] for i in range(planned.cores)])
+
+
+def place_difference(
+    ranks: tuple[RankFacts, ...], places: Sequence[Place] | None = None, environ: Mapping[str, str] = os.environ
+) -> str | None:
+    """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
+    if places is None:
+        planned = shapes(environ)
+        return shape_difference(planned, ranks) if planned else None
+    if len(places) != len(ranks):
+        return f"{len(places)} ranks were planned and {len(ranks)} met"
+    for number, (at, rank) in enumerate(zip(places, ranks, strict=True)):
+        if at.container != rank.container:
+            expected, actual = at.container or "no container", rank.container or "no container"
+            return f"rank {number} was planned in {expected}, and is in {actual}"
+        if parse_cores(at.cores) != rank.cores:
+            return f"rank {number} was planned on cores {at.cores}, and may use {rank.binding}"
+        if rank.gpu not in (None, at.gpu):
+            return f"rank {number} was planned on GPU {at.gpu or '(none)'}, and uses {rank.gpu}"
+    return None
+
+
+def shape_difference(shapes: Sequence[Shape], ranks: Sequence[RankFacts]) -> str | None:
+    """The first difference between shapes and where the ranks of a world are, in words; None: there is none.
+
+    Time and memory grow with the ranks, not with their square.
+    """
+    planned = sum(shape.ranks for shape in shapes)
+    if len(ranks) != planned:
+        return f"{counted(planned, 'rank')} were planned, and {len(ranks)} met"
+    numbered, owner = iter(enumerate(ranks)), dict[tuple[str, str], tuple[int, int]]()
+    shared: str | None = None
+    for part, shape in enumerate(shapes):
+        members = tuple(islice(numbered, shape.ranks))
+        who = "the ranks" if len(shapes) == 1 else f"ranks {members[0][0]} to {members[-1][0]}"
+        differs = _hosts_differ(shape, members, who) or _cores_differ(shape, members) or _boxes_differ(shape, members)
+        if differs:
+            return differs
+        for number, rank in members:
+            other, whose = owner.setdefault(_machine(rank), (number, part))
+            if whose != part and shared is None:
+                shared = f"ranks {other} and {number} were planned on different hosts, and both are on {rank.host}"
+    return _shared_gpu(ranks) or shared
+
+
+def _machine(rank: RankFacts) -> tuple[str, str]:
+    """Its name, and what tells two of one name apart."""
+    return rank.host, rank.kernel_id
+
+
+def _hosts_differ(planned: Shape, ranks: Numbered, who: str) -> str | None:
+    hosts = Counter(_machine(rank) for _, rank in ranks)
+    if len(hosts) != planned.hosts:
+        names = ", ".join(sorted(name for name, _ in hosts)[:4])
+        return f"{counted(planned.hosts, 'host')} were planned, and {who} are on {len(hosts)} ({names})"
+    for (name, _), number in hosts.items():
+        if number != planned.each:
+            return f"{counted(planned.each, 'rank')} were planned on each host, and {name} has {number}"
+    return None
+
+
+def _cores_differ(planned: Shape, ranks: Numbered) -> str | None:
+    owner: dict[tuple[tuple[str, str], int], int] = {}
+    for number, rank in ranks:
+        if len(rank.cores) != planned.cores:
+            return f"rank {number} was to have {counted(planned.cores, 'core')}, and may use {rank.binding}"
+        for core in () if planned.crowded else sorted(rank.physical):
+            other = owner.setdefault((_machine(rank), core), number)
+            if other != number:
+                return shared_core(other, number, core, rank)
+    return None
+
+
+def _boxes_differ(planned: Shape, ranks: Numbered) -> str | None:
+    """By the mount namespaces, which every container has of its own."""
+    by_host: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
+    for number, rank in ranks:
+        by_host[_machine(rank)].append((number, rank.confinement.namespaces.get("mnt")))
+    together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
+    where = {1: "each in a container of its own", planned.each: "in one place"}
+    was = where.get(together, f"{together} to a container")
+    for members in by_host.values():
+        namespaces = {files for _, files in members}
+        if len(namespaces) != -(-len(members) // together):
+            those = f"ranks {members[0][0]} to {members[-1][0]} of a host"
+            return f"{those} were planned {was}, and are in {counted(len(namespaces), 'mount namespace')}"
+    return None
+
+
+def _shared_gpu(ranks: Sequence[RankFacts]) -> str | None:
+    owner: dict[str, int] = {}
+    for number, rank in enumerate(ranks):
+        if rank.gpu is not None and owner.setdefault(rank.gpu, number) != number:
+            return f"ranks {owner[rank.gpu]} and {number} share GPU {rank.gpu}"
+    return None
+
+
+def shared_core(first: int, second: int, core: int, facts: RankFacts) -> str:
+    """`ranks 0 and 1 share core 0 (threads 0, 1) of c01`; `facts` are of either rank."""
+    threads = facts.threads_of(core)
+    which = f" (threads {', '.join(map(str, threads))})" if len(threads) > 1 else ""
+    return f"ranks {first} and {second} share core {core}{which} of {facts.host}"
+
+
+# What records say of ranks --------------------------------------------------------------------------------------------
 
 #: How many of the slowest ranks are named.
 SLOWEST = 5
@@ -112,26 +269,20 @@ def ranks_of(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
 
 
 def _of_many(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
-    members: dict[str, list[int]] = {}
-    for number, rank in enumerate(facts):
-        members.setdefault(rank.kernel_id, []).append(number)
     medians = np.array(p50)
     slowest = np.argsort(-medians, kind="stable")[:SLOWEST].tolist()
     return Ranks(
-        p50=(),
-        binding=(),
-        container=(),
+        p50=(), binding=(), container=(),
         machines=tuple(
             MachineRanks(
-                name=facts[ranks[0]].host,
-                ranks=len(ranks),
+                name=facts[ranks[0]].host, ranks=len(ranks),
                 p50=tuple(np.quantile(medians[ranks], (0.0, 0.25, 0.5, 0.75, 1.0)).round(10).tolist()),
                 gpus=len({facts[number].gpu for number in ranks} - {None}),
             )
-            for ranks in members.values()
+            for ranks in by_key(rank.kernel_id for rank in facts).values()
         ),
         slowest=tuple(SlowRank(rank=number, p50=round(p50[number], 10), host=facts[number].host) for number in slowest),
-    )
+    )  # fmt: skip
 
 
 #: What the kernel appends to the path of a file that was removed since.
@@ -143,14 +294,10 @@ def notes_on_loaded(world: World) -> tuple[str, ...]:
 
     Asked again after each case, because a library may be loaded when it is first used.
     """
-    names = tuple(filter(None, os.environ.get(WATCHED, "").split(",")))
-    if not names:
-        return ()
-    by_rank = world.gather(loaded(names))
-    if by_rank is None:
+    if not (names := tuple(filter(None, os.environ.get(WATCHED, "").split(",")))):
         return ()
     ranks: dict[Loaded, list[int]] = {}
-    for rank, files in enumerate(by_rank):
+    for rank, files in enumerate(world.gather(loaded(names)) or ()):
         for file in files:
             ranks.setdefault(Loaded(*file), []).append(rank)
     return tuple(
@@ -160,19 +307,15 @@ def notes_on_loaded(world: World) -> tuple[str, ...]:
 
 def loaded(names: tuple[str, ...], maps: Path = Path("/proc/self/maps")) -> tuple[Loaded, ...]:
     """The mapped files of this process whose names begin so; of a name without one, that there is none."""
-    paths: dict[str, None] = {}
-    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
-        words = line.split(maxsplit=5)
-        if len(words) == 6 and words[5].startswith("/"):
-            paths[words[5]] = None
+    lines = (line.split(maxsplit=5) for line in maps.read_text(encoding="utf-8", errors="replace").splitlines())
+    paths = dict.fromkeys(words[5] for words in lines if len(words) == 6 and words[5].startswith("/"))
     entries: list[Loaded] = []
     for name in names:
         versions = [path for path in paths if _is_version(path, name)]
         for path in versions:
-            try:
+            digest = UNREAD
+            with contextlib.suppress(OSError):  # it cannot be read, or was removed since it was loaded
                 digest = sha256_of(path)  # of the file as it is
-            except OSError:  # it cannot be read, or was removed since it was loaded
-                digest = UNREAD
             entries.append(Loaded(name, path, digest))
         if not versions:
             entries.append(Loaded(name))
@@ -208,10 +351,9 @@ def cramped(ranks: Iterable[RankFacts]) -> tuple[str, ...]:
     on_one_core = [str(number) for number, rank in enumerate(ranks) if rank.gpu is not None and len(rank.cores) == 1]
     if not on_one_core:
         return ()
-    plural = "s" if len(on_one_core) > 1 else ""
     more = f" and {len(on_one_core) - MOST_NAMED} more" if len(on_one_core) > MOST_NAMED else ""
-    note = "one core for the call and for the library's own threads; mpirun --bind-to none gives more"
-    return (f"rank{plural} {', '.join(on_one_core[:MOST_NAMED])}{more}: {note}",)
+    those = f"rank{'s' if len(on_one_core) > 1 else ''} {', '.join(on_one_core[:MOST_NAMED])}{more}"
+    return (f"{those}: one core for the call and for the library's own threads; mpirun --bind-to none gives more",)
 
 
 def is_shared(ranks: Iterable[RankFacts]) -> bool:
@@ -226,14 +368,11 @@ def software(backend: Backend) -> tuple[tuple[str, str], ...]:
     A library that cannot be used here is left out, as NCCL where a server has no GPU; and so is one of programs, which
     may use several of one name.
     """
-    try:
+    libraries: tuple[Library, ...] = ()
+    with contextlib.suppress(BackendUnavailable):
         libraries = backend.libraries()
-    except BackendUnavailable:
-        libraries = ()
-    return (
-        ("collbench", collbench.__version__),
-        *((library.name, library.version) for library in libraries if not library.used_by),
-    )
+    versions = ((library.name, library.version) for library in libraries if not library.used_by)
+    return (("collbench", collbench.__version__), *versions)
 
 
 def software_difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:
@@ -249,12 +388,8 @@ def software_difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:
 
 def sharing(ranks: Sequence[RankFacts], rank: int) -> tuple[int, ...]:
     """The ranks of its machine that may use a core of this rank, itself among them."""
-    shared = ranks[rank]
-    return tuple(
-        number
-        for number, other in enumerate(ranks)
-        if other.kernel_id == shared.kernel_id and other.physical & shared.physical
-    )
+    here, cores = ranks[rank].kernel_id, ranks[rank].physical
+    return tuple(number for number, other in enumerate(ranks) if other.kernel_id == here and other.physical & cores)
 
 
 def threads_of(ranks: Sequence[RankFacts], rank: int) -> int:
@@ -276,7 +411,7 @@ def siblings(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
 def notes(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
     """Cores that ranks share although there are enough for each: their launcher bound none of them."""
     shared: dict[tuple[int, ...], str] = {}
-    if not is_oversubscribed(list(ranks)):
+    if not facts.is_oversubscribed(list(ranks)):
         for number, rank in enumerate(ranks):
             if len(group := sharing(ranks, number)) > 1:
                 threads = counted(threads_of(ranks, number), "thread")
@@ -308,9 +443,7 @@ class OwnTime:
 COMMUNICATES = OwnTime(kernel=True)
 
 
-def contended(
-    stretch: Stretch, world: World, own: OwnTime = COMMUNICATES
-) -> tuple[bool | None, tuple[str, ...]]:  # fmt: skip
+def contended(stretch: Stretch, world: World, own: OwnTime = COMMUNICATES) -> tuple[bool | None, tuple[str, ...]]:
     """Collective. Whether a rank waited for more than a small share of the time, and notes for the record.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
@@ -336,15 +469,13 @@ def contended(
     return added.stalled / seconds > facts.CONTENDED_SHARE and bool(disturbed), ()
 
 
+# The manifest ---------------------------------------------------------------------------------------------------------
+
+
 def manifest(
-    plan: Plan,
-    command: tuple[str, ...],
-    measured: tuple[Backend, ...],
-    session: Session,
-    ranks: tuple[RankFacts, ...],
-    gate: str,
-    cadence: str,
-) -> Manifest:
+    plan: Plan, command: tuple[str, ...], measured: tuple[Backend, ...], session: Session,
+    ranks: tuple[RankFacts, ...], gate: str, cadence: str,
+) -> Manifest:  # fmt: skip
     """Collective: one rank of each machine describes it. What takes long is added by `completed`.
 
     Whole on rank 0, which has the facts of all `ranks`; without hosts and GPUs elsewhere.
@@ -355,8 +486,7 @@ def manifest(
         with contextlib.suppress(BackendUnavailable):  # known only when it is started; then it has none
             libraries |= dict.fromkeys(backend.libraries())
     return manifest_of(
-        plan,
-        command,
+        plan, command,
         ranks=session.world.size,
         protocol=protocol(plan, gate, cadence),
         rank_gpus=gpus if any(gpus) else (),
@@ -366,7 +496,7 @@ def manifest(
         hosts=_hosts(session, ranks),
         environment={},
         simulated=any(backend.simulated for backend in measured),
-    )
+    )  # fmt: skip
 
 
 def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest:
@@ -394,28 +524,19 @@ def completed(manifest: Manifest) -> Manifest:
 
 def hashed(library: Library) -> Library:
     """The library with the SHA-256 of its file."""
-    if library.path is None:
-        return library
-    try:
-        return msgspec.structs.replace(library, sha256=sha256_of(library.path))
-    except OSError:
-        return library
+    with contextlib.suppress(OSError):
+        if library.path is not None:
+            return msgspec.structs.replace(library, sha256=sha256_of(library.path))
+    return library
 
 
 def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
     """How a plan measures. Gate and cadence are those at the start: a gate may change."""
     return Protocol(
-        gate=gate,
-        cadence=cadence,
-        burst=plan.burst if cadence == "streaming" else 1,
-        warmup=plan.warmup,
-        check=plan.check,
-        iters=plan.iters,
-        budget=plan.budget_seconds,
-        floor=plan.floor,
-        cap=plan.cap,
+        gate=gate, cadence=cadence, burst=plan.burst if cadence == "streaming" else 1, warmup=plan.warmup,
+        check=plan.check, iters=plan.iters, budget=plan.budget_seconds, floor=plan.floor, cap=plan.cap,
         timeout=plan.timeout_seconds,
-    )
+    )  # fmt: skip
 
 
 def packages() -> dict[str, str]:
@@ -435,9 +556,7 @@ def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
     Of a large world one entry per machine, by the hostname of its first rank.
     """
     world, each = session.world, len(ranks) <= ALL_RANKS_LIMIT
-    members: dict[tuple[str, str], list[int]] = {}
-    for number, rank in enumerate(ranks):
-        members.setdefault((rank.host if each else "", rank.kernel_id), []).append(number)
+    members = by_key((rank.host if each else "", rank.kernel_id) for rank in ranks)
     readers: frozenset[int] = world.bcast(frozenset(numbers[0] for numbers in members.values()))
     hosts = world.gather(facts.host() if world.rank in readers else None)
     gpus = world.gather(session.gpu)

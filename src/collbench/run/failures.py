@@ -1,10 +1,9 @@
 """How errors end a job: raised on all ranks, or by one rank that aborts the others; with one message.
 
 An error that all ranks know of is raised on all of them as `AgreedError`. A rank that alone meets an error aborts the
-job, because the others wait for it. Either way one message is printed.
-
-When one rank fails, others notice soon after, and each would print a message. The ranks of a host share an unlinked
-temporary file; the first one to write to it prints. Hosts, and containers that share no folder, each print their own.
+job, because the others wait for it. When one rank fails, others notice soon after, and each would print a message. The
+ranks of a host share an unlinked temporary file; the first one to write to it prints. Hosts, and containers that share
+no folder, each print their own.
 """
 
 from __future__ import annotations
@@ -42,7 +41,10 @@ class Watch(Protocol):
         """The process makes progress; `doing` is what comes next."""
 
     def failed(self, reason: str | None, lost: bool = False) -> None:
-        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it."""
+        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it.
+
+        `lost`: the reason is that another rank is gone.
+        """
 
 
 #: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
@@ -70,35 +72,22 @@ class Watchdog:
     """
 
     def __init__(
-        self,
-        timeout: float,
-        on_end: OnEnd,
-        deference: float = 0.0,
-        async_error: Callable[[], str | None] = lambda: None,
-        parent: int | None = None,
-    ) -> None:
-        self._parent = parent
-        self._timeout = timeout
-        self._async_error = async_error
-        self._deference = deference
-        self._on_end = on_end
-        self._doing = "starting"
-        self._beat = time.monotonic()
+        self, timeout: float, on_end: OnEnd, deference: float = 0.0,
+        async_error: Callable[[], str | None] = lambda: None, parent: int | None = None,
+    ) -> None:  # fmt: skip
+        self._timeout, self._deference, self._parent = timeout, deference, parent
+        self._on_end, self._async_error = on_end, async_error
+        self._doing, self._beat = "starting", time.monotonic()
         self._failure: tuple[str, str, float] | None = None
         self._finished = threading.Event()
         self._previous: dict[int, Any] = {}
         self.stopped: int | None = None
 
     def beat(self, doing: str) -> None:
-        """The process makes progress; `doing` is what comes next."""
         self._doing = doing
         self._beat = time.monotonic()
 
     def failed(self, reason: str | None, lost: bool = False) -> None:
-        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it.
-
-        `lost`: the reason is that another rank is gone.
-        """
         limit = time.monotonic() + min(PATIENCE, self._timeout / 2)
         kind, doing = "async_error" if lost else "failed", self._doing
         self._failure = None if reason is None else (kind, f"{doing}: {reason.strip().rstrip('.')}", limit)
@@ -148,10 +137,9 @@ class Watchdog:
 
     def _async_error_text(self) -> str | None:
         """The library's own error; an error of asking does not end the watch."""
-        try:
+        with contextlib.suppress(Exception):
             return self._async_error()
-        except Exception:
-            return None
+        return None
 
     def _end(self, kind: str, doing: str | None = None) -> None:
         if not self._finished.is_set():
@@ -163,11 +151,9 @@ class Unwatched:
 
     stopped: int | None = None
 
-    def beat(self, doing: str) -> None:
-        pass
+    def beat(self, doing: str) -> None: ...
 
-    def failed(self, reason: str | None, lost: bool = False) -> None:
-        pass
+    def failed(self, reason: str | None, lost: bool = False) -> None: ...
 
 
 class FirstReporter:
@@ -183,9 +169,8 @@ class FirstReporter:
                 path = None
         path = world.bcast(path)
         self._file: int | None = None
-        if path is not None:
-            with contextlib.suppress(OSError):
-                self._file = os.open(path, os.O_RDWR)
+        with contextlib.suppress(OSError):
+            self._file = None if path is None else os.open(path, os.O_RDWR)
         world.bcast(world.gather(None) and None)  # all have opened it; the messages are those of every version
         if path is not None and world.rank == 0:
             Path(path).unlink()
@@ -242,15 +227,13 @@ def on_rank_0(session: Session, action: Callable[[], None]) -> None:
             action()
         except CollbenchError as raised:
             error = raised
-    error = session.world.bcast(error)
-    if error is not None:
-        raise AgreedError(error)
+    if (agreed := session.world.bcast(error)) is not None:
+        raise AgreedError(agreed)
 
 
 def raise_on_all(session: Session, error: CollbenchError | None) -> None:
     """Raise an error of any rank on all ranks."""
-    first = first_value(session.world, error)
-    if first is not None:
+    if (first := first_value(session.world, error)) is not None:
         raise AgreedError(first)
 
 
@@ -302,12 +285,9 @@ def on_watchdog(
         "async_error": ("", ". Another rank may be gone; the job ends here.", LostRankError.exit_code),
         "failed": ("", ". The other ranks wait in this call; the job ends here.", LibraryError.exit_code),
         "orphaned": ("the launcher of the ranks ended in ", "; the job ends here.", LostRankError.exit_code),
-        "timeout": (
-            f"no progress for {format_duration(limit)} in ",
-            ": a rank hangs, or one batch takes longer (the limit is -T, or timeout in a plan).",
-            TimeOutError.exit_code,
-        ),
-    }
+        "timeout": (f"no progress for {format_duration(limit)} in ", ": a rank hangs, or one batch takes longer "
+                    "(the limit is -T, or timeout in a plan).", TimeOutError.exit_code),
+    }  # fmt: skip
 
     def end(kind: str, doing: str) -> None:
         if kind in ends:
@@ -321,9 +301,8 @@ def on_watchdog(
             thread.join(LETTING_GO)
             clean_up()
             os._exit(code)
-        reason = "interrupted"
-        if kind == "terminated":
-            reason = "ended by SIGTERM (a rank was lost, or the job was stopped)"
+        by_signal = "ended by SIGTERM (a rank was lost, or the job was stopped)"
+        reason = by_signal if kind == "terminated" else "interrupted"
         if rank == 0 and reporter.claim():  # first of all, because the launcher soon kills this process
             say(f"{reason} in {doing}.{sink.saved()}")
         sink.rescue()
@@ -352,15 +331,14 @@ class StartLimit:
             faulthandler.dump_traceback_later(self._limit, exit=True, file=sys.__stderr__ or 2)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.reached()
-
-    def reached(self) -> None:
+    def reached(self, *_: object) -> None:
         """Cancel the limit: the world exists, and a watchdog takes over."""
         if self._loop is not None:
             self._loop.lift_limit()
         else:
             faulthandler.cancel_dump_traceback_later()
+
+    __exit__ = reached
 
 
 @dataclass(frozen=True)
@@ -398,9 +376,8 @@ def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | 
     if failure is not None and failure.inside:
         watch.failed(failure.text, failure.lost)
     world, nobody = session.world, session.world.size
-    own = failure is not None and not failure.lost
-    inside = failure is not None and failure.inside
-    lowest, _ = world.minmax([world.rank if holds else nobody for holds in (own, failure is not None, inside)])
+    facts = (False,) * 3 if failure is None else (not failure.lost, True, failure.inside)
+    lowest, _ = world.minmax([world.rank if holds else nobody for holds in facts])
     watch.failed(None)
     if lowest[2] < nobody:
         session.reset()

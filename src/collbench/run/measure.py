@@ -30,8 +30,7 @@ from collbench.bindings.spec import (
     merged,
     numpy_dtype,
 )
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective, fold
+from collbench.collectives.row import Array, Collective, CollectiveCase, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.facts import ContentionMeter, Waited, waited_now
 from collbench.run import facts_of_ranks
@@ -48,6 +47,7 @@ PERIODS = (4093, 1021, 251, 61, 13)
 _LARGEST_TILES = 1 << 20  # elements of all ranks' inputs for one period
 _TILES_AT_ONCE = 1 << 16  # elements of the inputs that are made together
 _CHUNK = 1 << 20  # elements written or compared at a time, to need no large buffer
+_POISON = 1 << 10  # elements of poison that are repeated
 
 #: No sum over all ranks exceeds this; all integers up to it are exact in the dtype (or fit it).
 _EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
@@ -149,45 +149,39 @@ def expectation_of(row: Collective, case: CollectiveCase, rank: int) -> tuple[Ar
     return expectation(row, rank, case.ranks, case.root or 0, case.dtype, case.op)
 
 
-def _spans(count: int, length: int) -> Iterator[tuple[int, int]]:
-    """Spans that cover `count` elements, each of whole periods and about as long as a chunk."""
+def _spans(count: int, period: Array) -> Iterator[tuple[int, int, Array]]:
+    """What [blocks, count] holds: block, start and values of chunks, of one period [blocks, period] repeated."""
+    length = period.shape[1]
     step = max(_CHUNK // length, 1) * length
-    for start in range(0, count, step):
-        yield start, min(start + step, count)
+    for block, pattern in enumerate(period):
+        repeated = np.resize(pattern, min(count, step))
+        for start in range(0, count, step):
+            yield block, start, repeated[: count - start]
 
 
 def write(target: Buffer, period: Array) -> None:
     """Fill [blocks, count] with one period [blocks, period], repeated."""
-    count, length = target.shape[1], period.shape[1]
-    for block, pattern in enumerate(period):
-        repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
-        for start, stop in _spans(count, length):
-            target.store(block, start, repeated[: stop - start])
+    for block, start, values in _spans(target.shape[1], period):
+        target.store(block, start, values)
 
 
 def poison(target: Buffer) -> None:
     """Fill with bytes 0xFF: -1, the largest value or NaN, which no result contains."""
-    blocks, count = target.shape
-    poisoned = np.full(min(count, _CHUNK) * target.dtype.itemsize, 0xFF, np.uint8).view(target.dtype)
-    for block in range(blocks):
-        for start, stop in _spans(count, 1):
-            target.store(block, start, poisoned[: stop - start])
+    poisoned = np.full(_POISON * target.dtype.itemsize, 0xFF, np.uint8).view(target.dtype)
+    write(target, np.broadcast_to(poisoned, (target.shape[0], _POISON)))
 
 
 def count_wrong(result: Buffer, period: Array, tolerance: float = 0.0) -> int:
     """How many elements [blocks, count] differ relatively by more than `tolerance` from [blocks, period] repeated."""
-    count, length = result.shape[1], period.shape[1]
-    right = 0
-    for block, pattern in enumerate(period):
-        repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
-        for start, stop in _spans(count, length):
-            values, expected = result.load(block, start, stop), repeated[: stop - start]
-            if tolerance == 0.0:
-                right += int(np.count_nonzero(values == expected))
-            else:
-                exact = expected.astype(np.float64)
-                within = np.abs(values.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
-                right += int(np.count_nonzero(within))
+    count, right = result.shape[1], 0
+    for block, start, expected in _spans(count, period):
+        values = result.load(block, start, start + len(expected))
+        if tolerance == 0.0:
+            right += int(np.count_nonzero(values == expected))
+        else:
+            exact = expected.astype(np.float64)
+            within = np.abs(values.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
+            right += int(np.count_nonzero(within))
     wrong: int = len(period) * count - right
     return wrong
 
@@ -248,8 +242,7 @@ def _perform(timed_call: TimedCall, watch: Watch) -> None:
         timed_call.once()
     except (LibraryError, RuntimeError) as error:
         failure = Failure.of(session, error)
-    agreed = cause(session, failure, watch)
-    if agreed is not None:
+    if (agreed := cause(session, failure, watch)) is not None:
         raise Refused(agreed.reason)
 
 
@@ -270,14 +263,13 @@ def check_result(
         return None, ""
     tolerance = tolerance_of(case.dtype, case.op, case.ranks)
     wrong = 0 if expected is None else count_wrong_parts(operation.output, expected, tolerance)
-    everywhere = int(world.total([wrong])[0])
-    if everywhere == 0:
+    if (everywhere := int(world.total([wrong])[0])) == 0:
         return 0, ""
-    count, places = block_count(case, row), []
-    for rank, n in enumerate(allgather(world, wrong)):
-        if n:
-            received = row.blocks(rank, case.ranks, case.root or 0).recv * count
-            places.append(f"rank {rank}: {n} of {received} elements")
+    count, root = block_count(case, row), case.root or 0
+    places = [
+        f"rank {rank}: {n} of {row.blocks(rank, case.ranks, root).recv * count} elements"
+        for rank, n in enumerate(allgather(world, wrong)) if n
+    ]  # fmt: skip
     more = [f"and on {len(places) - MOST_NAMED} more ranks"] if len(places) > MOST_NAMED else []
     return everywhere, ", ".join([*places[:MOST_NAMED], *more])
 
@@ -344,13 +336,10 @@ def _measured(
     prepared = _prepare(case, row, session, method, watch)
     if isinstance(prepared, Failure):
         return Record(case=case.identity, launch=0, status=prepared.status, reason=prepared.reason), None
-    timed_call = agree_on_driver(
-        prepared, case.driver, method.gate, session, calls_of(case, method), max(case.graph, 1)
-    )
-    count = block_count(case, row)
-    work = Work(
-        amount=row.size(count, DTYPES[case.dtype], case.ranks), count=count, bus_factor=row.bus_factor(case.ranks)
-    )
+    calls, operations, count = calls_of(case, method), max(case.graph, 1), block_count(case, row)
+    timed_call = agree_on_driver(prepared, case.driver, method.gate, session, calls, operations)
+    amount = row.size(count, DTYPES[case.dtype], case.ranks)
+    work = Work(amount=amount, count=count, bus_factor=row.bus_factor(case.ranks))
     blank = Record(case=case.identity, launch=0, status="ok", work=work)
 
     def failed(wrong: int, where: str) -> Measured:
@@ -373,14 +362,11 @@ def _measured(
     if samples is None:
         return Record(case=case.identity, launch=0, status="ok"), None
     record = msgspec.structs.replace(
-        record,
-        check=ResultCheck(wrong=wrong),
-        transport=observation.transport or session.transport,
-        algorithm=observation.algorithm,
+        record, check=ResultCheck(wrong=wrong), shared_gpu=facts_of_ranks.is_shared(method.ranks),
+        transport=observation.transport or session.transport, algorithm=observation.algorithm,
         protocol=observation.protocol,
         notes=(*record.notes, *observation.notes, *facts_of_ranks.cramped(method.ranks), *method.siblings),
-        shared_gpu=facts_of_ranks.is_shared(method.ranks),
-    )
+    )  # fmt: skip
     return fill_results(record, samples, tuple(stage.name for stage in prepared.call.stages), method)
 
 
@@ -432,21 +418,12 @@ def _time(
     lost = None if error is None else LostRankError(f"rank {session.world.rank}: {doing}: {error}.")
     raise_on_all(session, lost)
     return sampling, msgspec.structs.replace(
-        blank,
-        driver=timed_call.driver,
-        gate=sampling.gate.kind,
-        cadence=method.cadence,
-        clock=sampling.clock,
+        blank, driver=timed_call.driver, gate=sampling.gate.kind, cadence=method.cadence, clock=sampling.clock,
         clock_error=None if sampling.clocks is None else sampling.clocks.error,
-        in_place=timed_call.operation.in_place,
-        confinement=method.confinement,
-        contended=contended,
-        oversubscribed=method.oversubscribed,
-        notes=(*sampling.notes, *notes),
-        burst=timed_call.burst * timed_call.operations,
-        device=device,
-        gpus=gpus,
-    )
+        in_place=timed_call.operation.in_place, burst=timed_call.burst * timed_call.operations,
+        confinement=method.confinement, oversubscribed=method.oversubscribed, contended=contended,
+        notes=(*sampling.notes, *notes), device=device, gpus=gpus,
+    )  # fmt: skip
 
 
 #: Most operations that are timed on the device, and how long that may take (s).

@@ -1,21 +1,31 @@
-"""One case of a program: executed on its ranks in a folder of its own, checked, and made a record of each measure."""
+"""Programs: the ranks that execute one, alone or together, and one case: executed in a folder, checked, and recorded.
+
+Ranks of a program meet over gloo and agree on one outcome. Each measure of a program gets a record.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from collbench import workloads
-from collbench.bindings.spec import Session, allgather, first_value
-from collbench.machine import cgroup
+from collbench.backends.torch_gloo import TorchSession, join, missing_torch
+from collbench.bindings import spec
+from collbench.bindings.spec import Operation, Session, World, WorldSettings, allgather, first_value
+from collbench.collectives.row import Collective, CollectiveCase
+from collbench.errors import BackendUnavailable, Interrupted, RequestError, Unsupported
+from collbench.machine import cgroup, launcher
 from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.run import facts_of_ranks
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute, working_folder
@@ -23,14 +33,263 @@ from collbench.run.facts_of_ranks import OwnTime, ranks_of
 from collbench.run.failures import Watch
 from collbench.run.measure import Measured
 from collbench.run.sampling import Method
-from collbench.run.worlds_of_programs import Peers, WrongResult
+from collbench.schema.axes import Op, ThreadLevel
+from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime, Record, ResultCheck, Samples, Status, summarise
 from collbench.schema.world import VARIABLE
-from collbench.units import format_duration
+from collbench.timing.loop import Signals
+from collbench.units import counted, format_duration
 from collbench.workloads.program import Measure, Program, ProgramCase, SideCommand
 
 ValueT = TypeVar("ValueT")
+
+
+class WrongResult(Exception):
+    """A program ran, and its result is wrong."""
+
+    def __init__(self, name: str, wrong: int) -> None:
+        super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
+        self.name, self.wrong = name, wrong
+
+    def __reduce__(self) -> tuple[object, ...]:  # it is made of other arguments than its text
+        return WrongResult, (self.name, self.wrong)
+
+
+class FailedElsewhere(ProgramFailed):
+    """What this rank did was given up, because another one has failed."""
+
+
+#: Interval (s) at which a rank asks whether another one has failed.
+EVERY = 1.0
+
+#: What an execution may end with, on one rank and then on all.
+_ENDS = (Interrupted, ProgramFailed, ProgramSkipped, WrongResult)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How an execution ended on a rank, at `clock` (s)."""
+
+    clock: float
+    error: Exception
+
+
+class Listening:
+    """A watch whose `beat` raises FailedElsewhere, within a second of it, where `failed` says so."""
+
+    def __init__(self, watch: Watch, failed: Callable[[], bool]) -> None:
+        self._watch, self._failed = watch, failed
+        self._next = time.monotonic() + EVERY
+
+    @property
+    def stopped(self) -> int | None:
+        return self._watch.stopped
+
+    def beat(self, doing: str) -> None:
+        self._watch.beat(doing)
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + EVERY
+            if self._failed():
+                raise FailedElsewhere("another rank has failed")
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        self._watch.failed(reason, lost)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The ranks of a world, in the hands of one of them. Methods are collective; of one rank none communicates.
+
+    `threads` are those of this rank's process where none are asked for: its part of the cores that it shares.
+    """
+
+    world: World
+    watch: Watch
+    failures: spec.Failures | None = None
+    threads: int = 1
+
+    def listening(self) -> Listening:
+        """The watch of what this rank does within `agreed`, which ends soon after another rank has failed."""
+        return Listening(self.watch, lambda: self.failures is not None and self.failures.announced())
+
+    def agreed(self, act: Callable[[], ValueT]) -> ValueT:
+        """The result of `act` on this rank, once it succeeded on all.
+
+        Raises:
+            Interrupted, ProgramFailed, ProgramSkipped, WrongResult: on all ranks what it raised on the rank where it
+                ended first; an interruption comes before everything else.
+        """
+        if self.failures is not None:
+            self.failures.begin()
+        if self.world.size == 1:
+            return act()
+        end, value = None, None
+        try:
+            value = act()
+        except _ENDS as error:
+            end = _End(time.monotonic(), error)
+            if self.failures is not None:
+                self.failures.announce()
+        self.watch.beat("waiting for the other ranks")
+        ends = [end for end in allgather(self.world, end) if end is not None]
+        if not ends:
+            return value  # type: ignore[return-value]
+        interrupted = [end for end in ends if isinstance(end.error, Interrupted)]
+        first = [end for end in ends if not isinstance(end.error, FailedElsewhere)]
+        raise min(interrupted or first or ends, key=lambda end: end.clock).error
+
+    def decided(self, value: ValueT) -> ValueT:
+        """That of rank 0, on all ranks."""
+        return value if self.world.size == 1 else self.world.bcast(value)
+
+    def variables(self) -> dict[str, str]:
+        """The environment by which torch.distributed finds its world (`env://`), with a port that nobody uses yet."""
+        if not (address := os.environ.get("MASTER_ADDR")):  # of rank 0; the loopback where all have one hostname
+            names = allgather(self.world, socket.gethostname())
+            address = "127.0.0.1" if len(set(names)) == 1 else str(names[0])
+        rank, port = str(self.world.rank), ""
+        if rank == "0":
+            with socket.socket() as free:
+                free.bind(("", 0))
+                port = str(free.getsockname()[1])
+        port = self.decided(port)
+        return {
+            "RANK": rank, "LOCAL_RANK": os.environ.get("LOCAL_RANK", rank), "WORLD_SIZE": str(self.world.size),
+            "MASTER_ADDR": address, "MASTER_PORT": port, "OMP_NUM_THREADS": str(self.threads),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's store knows our ranks, not their processes
+        }  # fmt: skip
+
+
+class AloneWorld(World):
+    """A control plane of one rank."""
+
+    rank, size = 0, 1
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def bcast_from(self, value: Any, source: int) -> Any:
+        return value
+
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        return values
+
+
+class AloneSession(Session):
+    """The only rank."""
+
+    clock = staticmethod(time.monotonic_ns)
+    transport: str | None = None
+
+    def __init__(self, thread_level: ThreadLevel) -> None:
+        self.world: World = AloneWorld()
+        self.thread_level = thread_level
+        self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
+
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
+        raise Unsupported(f"{row.name}: needs a communication library")
+
+    def abort(self, code: int) -> NoReturn:
+        os._exit(code)
+
+
+class StoredFailures:
+    """What ranks say of their failures in a store of torch's; a store that does not answer has lost its rank."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._acts = store, 0
+
+    def begin(self) -> None:
+        self._acts += 1
+
+    def announce(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._store.set(f"failed {self._acts}", "")
+
+    def announced(self) -> bool:
+        try:
+            return bool(self._store.check([f"failed {self._acts}"]))
+        except RuntimeError:
+            return True
+
+
+class TogetherSession(TorchSession):
+    """One rank, which starts its process of a program."""
+
+    transport: str | None = None
+
+    def __init__(self, backend: spec.Backend, torch: Any, thread_level: ThreadLevel, store: Any) -> None:
+        super().__init__(backend, torch, thread_level)
+        self.failures = StoredFailures(store)
+
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> NoReturn:
+        raise Unsupported(f"{row.name}: needs a communication library")
+
+
+class ProgramStarter(spec.Backend):
+    """Stands where a backend stands, and is none that a plan can name: one rank, or ranks that meet over gloo."""
+
+    name, summary = "workloads", "ranks that start the processes of programs"
+    ops: tuple[Op, ...] = ()
+
+    def __init__(self, programs: tuple[str, ...], together: bool) -> None:
+        self._programs, self._together = programs, together
+
+    def missing(self) -> str | None:
+        return missing_torch() if self._together else None
+
+    def dtypes(self) -> tuple[str, ...]:
+        return ()
+
+    def libraries(self) -> tuple[Library, ...]:
+        """What the workloads start or load."""
+        return workloads.libraries(self._programs)
+
+    def world_size(self, options: WorldSettings) -> int:
+        """1, or together as many as the launcher started.
+
+        Raises:
+            RequestError: more ranks were started or requested than one.
+        """
+        started = launcher.detect().size
+        ranks = max(started, options.ranks or 1)
+        if self._together or ranks == 1:
+            return started
+        names = dict.fromkeys(use.partition(" ")[0] for use in self._programs)  # of `train data=made-up` train
+        alone = ", ".join(name for name in names if not workloads.get(name).distributed)
+        several = ", ".join(name for name in names if workloads.get(name).distributed)
+        what = f"benchmarks {alone}" if alone else "benchmarks"
+        way_out = f", or name {several} alone, which run on several" if several else ""
+        raise RequestError(f"{what}: run on one rank, and there are {ranks}. Start one rank{way_out}.")
+
+    def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
+        """The body; together after a rendezvous, and before the process group is destroyed.
+
+        Raises:
+            BackendUnavailable: there is no torch by which ranks could meet.
+        """
+        if not self._together:
+            body(AloneSession(options.thread_level))
+            return
+        if (missing := self.missing()) is not None:
+            raise BackendUnavailable(f"benchmarks of several ranks: {missing}")
+        import torch
+
+        level, store = join(self.name, torch.distributed, launcher.detect(), options)
+        try:
+            body(TogetherSession(self, torch, level, store))
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+def world_for(benchmarks: tuple[str, ...], uses: tuple[str, ...]) -> ProgramStarter:
+    """What starts these programs: ranks together where all of them take several and the launcher started several."""
+    distributed = all(workloads.get(name).distributed for name in benchmarks)
+    return ProgramStarter(uses, together=distributed and launcher.detect().size > 1)
+
+
+# A case ---------------------------------------------------------------------------------------------------------------
 
 _NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
 
@@ -96,12 +355,11 @@ class ProgramRun:
         return self.done
 
     def _prepare(self) -> None:
-        program, case = self.program, self.case.case
-        lacks = self._ask("lacks", lambda: program.lacks(case, self.folder or Path.cwd()))
+        lacks = self._ask("lacks", lambda: self.program.lacks(self.case.case, self.folder or Path.cwd()))
         if lacks is not None:
             raise ProgramSkipped(lacks)
         self.doing(f"{self.case.title}: preparing")
-        self._untimed("prepare", program.prepare)
+        self._untimed("prepare", self.program.prepare)
 
     def _execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure; if distributed, on all ranks at once."""
@@ -154,8 +412,8 @@ class ProgramRun:
         try:
             return ask()
         except Exception as error:  # somebody else's function: whatever it raises
-            raised = f"raised {type(error).__name__}: {error}"
-            raise ProgramFailed(f"benchmark {self.case.title}: its {name} {raised}") from error
+            raised = f"{type(error).__name__}: {error}"
+            raise ProgramFailed(f"benchmark {self.case.title}: its {name} raised {raised}") from error
 
     def _read(self, read: Callable[[], ValueT]) -> ValueT:
         """The result of `read`, which reads what the program printed."""
@@ -171,10 +429,8 @@ class ProgramRun:
         Raises:
             ProgramFailed: the output cannot be read, lacks samples, or has times that are longer than the execution.
         """
-        name, output = self.program.name, finished.output
-        parsed = self._read(
-            lambda: {measure: [float(s) for s in values] for measure, values in self.program.parse(output).items()}
-        )
+        name, output, parse = self.program.name, finished.output, self.program.parse
+        parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in parse(output).items()})
         for measure in self.program.measures:
             samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
             if len(samples) != expected:
@@ -221,8 +477,7 @@ def measure_program(
         blank = Record(case=case.case, launch=0, status=status, reason=reason, check=check)
         return tuple((msgspec.structs.replace(blank, case=identity), None) for identity in case.identities)
 
-    missing = first_value(world, program.missing(program.choice(case.case)))
-    if missing is not None:
+    if (missing := first_value(world, program.missing(program.choice(case.case)))) is not None:
         return without_times("skipped", missing)
     meter = ContentionMeter(session.clock)
     meter.start()
@@ -230,12 +485,9 @@ def measure_program(
     peers = Peers(world, watch, session.failures, facts_of_ranks.threads_of(facts, world.rank))
     try:
         done = _performed(program, case, plan, peers, doing, turns)
-    except ProgramSkipped as error:
-        return without_times("skipped", str(error))
-    except WrongResult as error:
-        return without_times("failed", str(error), ResultCheck(wrong=error.wrong))
-    except ProgramFailed as error:
-        return without_times("failed", str(error))
+    except (ProgramSkipped, ProgramFailed, WrongResult) as error:
+        check = ResultCheck(wrong=error.wrong) if isinstance(error, WrongResult) else None
+        return without_times("skipped" if isinstance(error, ProgramSkipped) else "failed", str(error), check)
     meter.stop()
     if done.stretch is None:  # less what this rank's program took, and those of ranks that share a core with it
         times = allgather(world, (done.all.user, done.all.system))
@@ -245,13 +497,11 @@ def measure_program(
         contended, notes = facts_of_ranks.contended(meter.passed, world, own)
     else:
         contended, notes = facts_of_ranks.contended(done.stretch, world)
-    by_rank = world.gather(done)
-    if by_rank is None:
+    if (by_rank := world.gather(done)) is None:
         return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)
     common = _common(case, method, by_rank, turns is not None)
-    common = msgspec.structs.replace(
-        common, contended=contended, notes=(*notes, *facts_of_ranks.notes(facts), *method.siblings, *common.notes)
-    )
+    notes = (*notes, *facts_of_ranks.notes(facts), *method.siblings, *common.notes)
+    common = msgspec.structs.replace(common, contended=contended, notes=notes)
     return tuple(
         _filled(common, measure, [rank.samples[measure.name] for rank in by_rank],
                 0 if measure.once else plan.warmup, method)
@@ -282,18 +532,13 @@ def _common(case: ProgramCase, method: Method, by_rank: Sequence[RankOutcome], i
     users, systems, walls = zip(*((rank.cpu.user, rank.cpu.system, rank.cpu.wall) for rank in by_rank), strict=True)
     repeatable = {name: value for rank in reversed(by_rank) for name, value in rank.repeatable.items()}
     return Record(
-        case=case.case,
-        launch=0,
-        status="ok",
+        case=case.case, launch=0, status="ok", clock="local",
         check=ResultCheck(wrong=0, figures=figures, repeatable=repeatable),
-        clock="local",
-        confinement=method.confinement,
-        oversubscribed=method.oversubscribed,
+        confinement=method.confinement, oversubscribed=method.oversubscribed,
         notes=tuple(dict.fromkeys(note for rank in by_rank for note in rank.notes)),
-        transport=by_rank[0].storage,
         cpu=None if in_turns else CpuTime(user=sum(users), system=sum(systems), wall=max(walls)),  # it slept in turns
-        messages=by_rank[0].messages,
-    )
+        transport=by_rank[0].storage, messages=by_rank[0].messages,
+    )  # fmt: skip
 
 
 def _filled(
@@ -305,12 +550,9 @@ def _filled(
     if summary.p50 < FEWEST_STEPS * measure.step:  # near the resolution of what the program prints
         steps = f"it prints times in steps of {format_duration(measure.step)}, of which {measure.name} takes fewer than"
         notes += (f"{steps} {FEWEST_STEPS}: differences of 1 % cannot be seen; make an execution longer",)
+    samples = Samples(n=matrix.shape[1], invalid=0, warmup=warmup)
+    ranks = ranks_of([summarise(rank).p50 for rank in matrix], method.ranks)
     return msgspec.structs.replace(
-        common,
-        case=common.case.having(measure=measure.name),
-        work=measure.work(common.case),
-        samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
-        seconds=summary,
-        notes=notes,
-        ranks=ranks_of([summarise(rank).p50 for rank in matrix], method.ranks),
-    ), matrix
+        common, case=common.case.having(measure=measure.name), work=measure.work(common.case), samples=samples,
+        seconds=summary, notes=notes, ranks=ranks,
+    ), matrix  # fmt: skip

@@ -1,10 +1,8 @@
 """The timed part of a case: warm up, then batch after batch until the stop rule is met; from stamps to samples.
 
 A sample is last rank out minus first rank in, or the largest local time. It is made by reductions: no rank holds the
-stamps of another, so that time and memory grow with the samples, and hardly with the ranks.
-
-Between batches rank 0 decides for all ranks how many samples come next, how much slack the gate has, whether the gate
-changes and whether to stop, so that all ranks make the same calls.
+stamps of another, so that time and memory grow with the samples, and hardly with the ranks. Between batches rank 0
+decides for all ranks (`Decision`), so that all make the same calls.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +29,8 @@ from collbench.schema.axes import Driver
 from collbench.schema.case import GATES, Cadence, Gate, SampleClock
 from collbench.schema.plan import USUAL_CAP, Plan
 from collbench.schema.record import ClockError, Confinement
-from collbench.timing.loop import (
-    GateSetting,
-    Stamps,
-    announcement_delays,
-    native_device_times,
-    python_device_times,
-    run_native,
-    run_python,
-    why_not_native,
-)
+from collbench.timing import loop
+from collbench.timing.loop import GateSetting, Stamps
 
 #: No batch is planned to take longer than this (s): between batches ranks agree, feed the watchdog and can be stopped.
 LONGEST_BATCH = 0.5
@@ -48,47 +38,31 @@ FIRST_BATCH = 10
 LARGEST_BATCH = 2_000
 
 
-class StopRule(Protocol):
-    """Decides after every batch."""
-
-    def next_batch(self, done: int, seconds: float) -> int:
-        """Samples to take next, 0 to stop, after `done` samples that took `seconds` including their gates."""
-
-
-def _batch(remaining: int, done: int, seconds: float) -> int:
-    if done == 0:
-        return min(remaining, FIRST_BATCH)
-    affordable = LONGEST_BATCH * done / seconds if seconds > 0 else math.inf
-    return max(1, min(remaining, int(min(affordable, LARGEST_BATCH))))
-
-
 @dataclass(frozen=True)
-class Fixed:
-    """Exactly `n` samples."""
-
-    n: int
-
-    def next_batch(self, done: int, seconds: float) -> int:
-        return 0 if done >= self.n else _batch(self.n - done, done, seconds)
-
-
-@dataclass(frozen=True)
-class Budget:
+class StopRule:
     """As many samples as fit into `seconds`, but at least `floor` and at most `cap`."""
 
     seconds: float
     floor: int
     cap: int
 
+    @staticmethod
+    def fixed(n: int) -> StopRule:
+        """Exactly `n` samples."""
+        return StopRule(0.0, n, n)
+
     def next_batch(self, done: int, seconds: float) -> int:
-        """What the remaining budget allows at the pace so far."""
+        """Samples to take next at the pace so far, 0 to stop; `done` took `seconds`, including their gates."""
         if done >= self.cap or (done >= self.floor and seconds >= self.seconds):
             return 0
         if done == 0:
             return min(self.cap, FIRST_BATCH)
-        affordable = done * max(self.seconds - seconds, 0.0) / seconds if seconds > 0 else math.inf
-        size = max(int(min(affordable, self.cap)), self.floor - done)
-        return _batch(min(size, self.cap - done), done, seconds) if size > 0 else 0
+        affordable = longest = math.inf
+        if seconds > 0:
+            affordable = done * max(self.seconds - seconds, 0.0) / seconds
+            longest = LONGEST_BATCH * done / seconds
+        size = min(max(int(min(affordable, self.cap)), self.floor - done), self.cap - done)
+        return max(1, min(size, int(min(longest, LARGEST_BATCH)))) if size > 0 else 0
 
 
 #: The compiled loop takes 4096 calls as one stage, the two events among them.
@@ -109,23 +83,16 @@ class TimedCall:
     burst: int = 1
     operations: int = 1
 
-    def run(self, gate: GateSetting, n: int) -> Stamps:
-        """Take `n` samples behind the gate.
-
-        Raises:
-            LibraryError: the library returned an error on this rank.
-        """
-        return self._run(gate, n, self.burst)
-
-    def _run(self, gate: GateSetting, n: int, burst: int) -> Stamps:
-        call, session = self.operation.call, self.session
+    def run(self, gate: GateSetting, n: int, burst: int | None = None) -> Stamps:
+        """Take `n` samples behind the gate; LibraryError, if the library returned an error on this rank."""
+        call, burst = self.operation.call, burst or self.burst
         if self.driver == "native":
-            return run_native(call, gate, n, burst)
-        return run_python(call, gate, n, session.clock, burst)
+            return loop.run_native(call, gate, n, burst)
+        return loop.run_python(call, gate, n, self.session.clock, burst)
 
     def once(self) -> Stamps:
         """Make one call, without a gate."""
-        return self._run(GateSetting("none", self.session.signals), 1, 1)
+        return self.run(GateSetting("none", self.session.signals), 1, 1)
 
     def device_times(self, n: int) -> NDArray[np.float64] | None:
         """Seconds [n] of `n` operations by the device's clock; None where this rank has no device. Collective."""
@@ -133,13 +100,13 @@ class TimedCall:
         _, calls = self.session.world.minmax([sum(len(stage.native or ()) for stage in call.stages)])
         burst = max(min(self.burst, MOST_CALLS // max(int(calls[0]), 1)), 1)
         if call.stopwatch is None:
-            self._run(gate, n, burst)
+            self.run(gate, n, burst)
             return None
         repeated = replace(call, stages=call.stages * burst)
         if self.driver == "native":
-            times = native_device_times(repeated, call.stopwatch, gate, n)
+            times = loop.native_device_times(repeated, call.stopwatch, gate, n)
         else:
-            times = python_device_times(repeated, call.stopwatch, gate, n, self.session.clock)
+            times = loop.python_device_times(repeated, call.stopwatch, gate, n, self.session.clock)
         return times / (burst * self.operations)
 
 
@@ -149,11 +116,11 @@ def agree_on_driver(
     """The requested driver if it works on every rank, else Python on all of them. Collective."""
     reason = None
     if requested == "native":
-        reason = why_not_native(operation.call, GateSetting(gate, session.signals), session.clock)
+        reason = loop.why_not_native(operation.call, GateSetting(gate, session.signals), session.clock)
     reason = first_value(session.world, reason)
-    if reason is None:
-        return TimedCall(operation, session, requested, None, burst, operations)
-    return TimedCall(operation, session, "python", f"driver python: {reason}", burst, operations)
+    driver: Driver = requested if reason is None else "python"
+    note = None if reason is None else f"driver python: {reason}"
+    return TimedCall(operation, session, driver, note, burst, operations)
 
 
 #: Samples that are reduced at once: a message of half a megabyte for an operation of one stage.
@@ -280,22 +247,14 @@ def choose_method(
     oversubscribed = not simulated and is_oversubscribed(ranks)
     automatic: Gate = "roundtime" if (common or clocks) and not oversubscribed else "barrier"
     cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
-    stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
+    stop = StopRule(plan.budget_seconds, plan.floor, cap) if plan.iters is None else StopRule.fixed(plan.iters)
     return Method(
-        gate=next((gate for gate in GATES if gate == plan.gate), automatic),
-        gate_may_change=plan.gate == "auto",
-        clock="common" if common else "synced" if clocks else "local",
-        stop=stop,
-        warmup=plan.warmup,
-        check=plan.check,
+        gate=next((gate for gate in GATES if gate == plan.gate), automatic), gate_may_change=plan.gate == "auto",
+        clock="common" if common else "synced" if clocks else "local", clocks=clocks,
+        stop=stop, most=stop.cap, warmup=plan.warmup, check=plan.check, burst=plan.burst, launches=plan["cudagraph"],
         cadence="streaming" if plan.cadence == "streaming" else "isolated",
-        ranks=ranks,
-        oversubscribed=oversubscribed,
-        burst=plan.burst,
-        launches=plan["cudagraph"],
-        most=cap if plan.iters is None else plan.iters,
-        clocks=clocks,
-    )
+        ranks=ranks, oversubscribed=oversubscribed,
+    )  # fmt: skip
 
 
 #: Clocks are good enough for a common start if they differ, as seen, by at most this share of the operation's time, or
@@ -314,11 +273,11 @@ def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_ch
     """
     if clocks is None:
         return None
-    world, signals = timed_call.session.world, timed_call.session.signals
+    session = timed_call.session
     clocks.begin()
-    pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
+    pilot = timed_call.run(GateSetting("barrier", session.signals), PILOT)
     clocks.synchronise()
-    longest = world.minmax([int(np.median(pilot.left - pilot.entered))])[1][0]
+    longest = session.world.minmax([int(np.median(pilot.left - pilot.entered))])[1][0]
     if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
         return None
     return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
@@ -384,8 +343,7 @@ class Sampling:
 
     def keep(self, stamps: Stamps, portions: int) -> None:
         """Keep samples evenly, of so many portions in all no more than the plan wants of a case."""
-        step = -(-len(stamps.late) * portions // self.method.most)
-        self.done.append(stamps[::step])
+        self.done.append(stamps[:: -(-len(stamps.late) * portions // self.method.most)])
 
     def anew(self, gate: Gate) -> None:
         """Forget all samples, and begin again, with this gate."""
@@ -396,15 +354,12 @@ class Sampling:
 
     def displace(self) -> None:
         """Make a random number of announcements, the same on all ranks. Collective."""
-        for _ in range(self.timed_call.session.world.bcast(self._displacements(self.gate.kind))):
-            self.timed_call.session.signals.announce()
+        session = self.timed_call.session
+        for _ in range(session.world.bcast(self._displacements(self.gate.kind))):
+            session.signals.announce()
 
     def take(self, n: int) -> None:
-        """Take a batch of `n` samples. Collective.
-
-        Raises:
-            LibraryError: the library returned an error on this rank.
-        """
+        """Take a batch of `n` samples. Collective."""
         self.done.append(self.on_one_clock(self.timed_call.run(self.gate, n)))
 
     def resume(self) -> None:
@@ -422,16 +377,11 @@ class Sampling:
         return self.clocks.common(stamps)
 
     def agree(self, watch: Watch) -> int:
-        """Let rank 0 decide from the reports of all ranks. Returns the size of the next batch. Collective.
-
-        Raises:
-            Interrupted: some rank was told to stop.
-        """
+        """Let rank 0 decide from the reports of all ranks: the size of the next batch. Collective."""
         session = self.timed_call.session
         late = [int(batch.late.sum()) for batch in self.done]
         _, largest = session.world.minmax([late[-1] if late else 0, sum(late), watch.stopped or 0])
-        decided = self._decide(*largest.tolist()) if session.world.rank == 0 else None
-        decision: Decision = session.world.bcast(decided)
+        decision: Decision = session.world.bcast(self._decide(*largest.tolist()) if session.world.rank == 0 else None)
         if decision.stop:
             raise Interrupted("interrupted.")
         if decision.gate != self.gate.kind:
@@ -446,11 +396,10 @@ class Sampling:
 
         Of all ranks the most late samples of the last batch and of all, and the signal that stopped one (0: none).
         """
-        stop = stopped > 0
         share = late / len(self.done[-1].late) if self.done else 0.0
         done = sum(len(batch.late) for batch in self.done)
         n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
-        slack = self.gate.slack
+        slack, gate = self.gate.slack, self.gate.kind
         if share > HOPELESS_SHARE:
             self.hopeless += 1
             slack *= 4
@@ -461,8 +410,8 @@ class Sampling:
         mostly_late = late_in_all > HOPELESS_SHARE * done
         give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
         if self.method.gate_may_change and give_up:
-            return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop, self._displacements("barrier"))
-        return Decision(n, slack, self.gate.kind, stop, self._displacements(self.gate.kind))
+            n, gate = self.method.stop.next_batch(0, 0.0), "barrier"
+        return Decision(n, slack, gate, stopped > 0, self._displacements(gate))
 
     def _displacements(self, gate: Gate) -> int:
         """A random number, because the number of control messages so far depends on names and paths.
@@ -507,7 +456,7 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
     if clocks is not None:
         gate = replace(gate, line=clocks.line)
     if gate.kind == "roundtime":
-        delays = announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
+        delays = loop.announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
         _, slowest = session.world.minmax([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
         gate = gate.with_slack(max(2 * int(slowest[0]), SMALLEST_SLACK))
     notes = [note for note in (timed_call.note, why_not) if note is not None]

@@ -271,7 +271,7 @@ def test_what_launches_cost_that_spread_alike() -> None:
 
 @pytest.mark.parametrize("reason", get_args(NoReading))
 def test_what_could_not_be_read(reason: NoReading) -> None:
-    only(processors.judge_yardsticks([Readings(dict.fromkeys(registry.names()), reason)]), "unknown")
+    only(processors.judge_yardsticks([Readings(dict.fromkeys(registry.YARDSTICKS), reason)]), "unknown")
 
 
 def test_it_does_not_go_on_where_nothing_can_be_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_it_does_not_go_on_where_nothing_can_be_read(machine: Machine, monkeypat
 
     def take(cores: frozenset[int]) -> Readings:
         read_on.append(cores)
-        return Readings(dict.fromkeys(registry.names()), "core_refused")
+        return Readings(dict.fromkeys(registry.YARDSTICKS), "core_refused")
 
     monkeypatch.setattr(registry, "take", take)
     having(machine, {"proc/self/status": "Cpus_allowed_list:\t1-2\n"})

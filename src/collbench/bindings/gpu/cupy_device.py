@@ -29,7 +29,7 @@ from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, Unsupported, to_install
 from collbench.machine import nvml
 from collbench.schema.manifest import Gpu
-from collbench.timing.call import Native, Stage, Stopwatch
+from collbench.timing.loop import Native, Stage, Stopwatch
 from collbench.units import format_bytes
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation

@@ -15,12 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from collbench.bindings.spec import Buffer, HostBuffer, numpy_dtype, to_word
-from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, C, CallStep
+from collbench.collectives.row import Array, C, CallStep, CollectiveCase
 from collbench.errors import BackendUnavailable, to_install
 from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Gpu
-from collbench.timing.call import Native, Stage, Stopwatch
+from collbench.timing.loop import Native, Stage, Stopwatch
 from collbench.units import format_bytes
 
 #: cudaMemcpyKind, of the CUDA runtime's driver_types.h.

@@ -22,7 +22,7 @@ from collbench.collectives.row import C
 from collbench.errors import LibraryError
 from collbench.machine.launcher import own_names, set_own
 from collbench.schema.axes import Op
-from collbench.timing.call import Native
+from collbench.timing.loop import Native
 
 #: ncclDataType_t and ncclRedOp_t of nccl.h.
 DATATYPE = {

@@ -23,7 +23,7 @@ from collbench.collectives.row import Array, C
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
-from collbench.timing.call import Stage
+from collbench.timing.loop import Stage
 from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, in_turn, issued, opened, printed, waiting
 from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.protocol import arguments, figures, notes, started, times, wrong
