@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 #: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
 SKIPPED = 77
 
-#: What torch's allocators say.
-_TRIED = re.compile(r"ried to (allocate [0-9.]+ [A-Za-z]+)")
-
 
 class Unusable(Exception):
     """A device or a library is not there; the text says why, and what would work."""
@@ -124,7 +121,7 @@ def lacking_memory(error: Exception, request: str, less: str = "a smaller batch"
     words = message.lower()
     if isinstance(error, MemoryError) or "out of memory" in words or "can't allocate memory" in words:
         where = "the memory of the GPU" if "CUDA" in message else "memory"
-        tried = _TRIED.search(message)
+        tried = re.search(r"ried to (allocate [0-9.]+ [A-Za-z]+)", message)
         return f"{request} does not fit into {where}; use {less}{f' (it tried to {tried[1]})' if tried else ''}"
     return None
 

@@ -103,9 +103,6 @@ WORKLOAD = Program(
 
 SEED = 1
 
-#: The loss of this step is compared: later ones say no more, and have magnified more differences in rounding.
-COMPARED = 3
-
 
 def made(name: str) -> FathomNetwork:
     """A network by its name in NETWORKS, with its weights."""
@@ -155,8 +152,8 @@ def size_of(flags: argparse.Namespace) -> int:
 
 
 def compared(losses: list[float]) -> dict[str, float]:
-    """The loss of an early step, to six digits: that of the last one where there are fewer."""
-    number = min(COMPARED, len(losses))
+    """The loss of the third step or the last: later ones say no more, and have magnified differences in rounding."""
+    number = min(3, len(losses))
     return {f"loss of step {number}": protocol.compared(losses[number - 1])}
 
 

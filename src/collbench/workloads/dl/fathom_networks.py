@@ -66,8 +66,6 @@ def cut_off(deviation: float) -> Draw:
     return partial(nn.init.trunc_normal_, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
-# Images of 224 x 224 -------------------------------------------------------------------------------------------------
-
 #: Classes with one for the background, which no image has, and pixels along a side.
 CLASSES, SIDE = 1001, 224
 

@@ -39,10 +39,8 @@ SHAPES = ((INPUTS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
 #: Where each variable lies in the vector.
 PLACES = tuple(slice(*ends) for ends in pairwise(accumulate(map(math.prod, SHAPES), initial=0)))
 
-#: Length of the vector: 79,510.
+#: Length of the vector: 79,510; and parts of it.
 WEIGHTS = PLACES[-1].stop
-
-#: Parts of the vector.
 VariableShare = tuple[slice, ...]
 
 
@@ -292,10 +290,9 @@ def name_of(rank: int, servers: int) -> str:
 def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict[str, Any]:
     """A rank of the world that torchrun's environment variables name. Every rank returns the same."""
     dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
-    rank, workers = dist.get_rank(), dist.get_world_size() - servers
+    rank, workers, parts = dist.get_rank(), dist.get_world_size() - servers, shares(servers, shard)
     try:
-        where = (rank, servers, workers)
-        result = _serve(*where, seed, steps, shard) if rank < servers else _work(*where, data, seed, shard)
+        result = _serve(rank, parts, workers, seed, steps) if rank < servers else _work(rank, parts, data, seed)
         results: list[Any] = [None] * (servers + workers)
         dist.all_gather_object(results, result)
         dist.destroy_process_group()
@@ -310,8 +307,8 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
     }
 
 
-def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: str) -> dict[str, Any]:
-    server = Server(shares(servers, shard)[rank], seed)
+def _serve(rank: int, parts: Sequence[VariableShare], workers: int, seed: int, steps: int) -> dict[str, Any]:
+    server, servers = Server(parts[rank], seed), len(parts)
 
     def hold(worker: int, message: dist.Work) -> None:
         """Until a worker has done its part, or is lost."""
@@ -332,9 +329,9 @@ def _serve(rank: int, servers: int, workers: int, seed: int, steps: int, shard: 
     return {"applied": server.applied, "ns": server.ns, "bytes": server.weights.nbytes}
 
 
-def _work(rank: int, servers: int, workers: int, data: str, seed: int, shard: str) -> dict[str, Any]:
-    shared, images = shares(servers, shard), examples(data, seed)
-    worker = Worker(shared, images, seed, rank - servers)
+def _work(rank: int, parts: Sequence[VariableShare], data: str, seed: int) -> dict[str, Any]:
+    images, servers = examples(data, seed), len(parts)
+    worker = Worker(parts, images, seed, rank - servers)
     dist.barrier()
     worker.train()
     for server in range(servers):  # this rank has done its part
@@ -342,7 +339,7 @@ def _work(rank: int, servers: int, workers: int, data: str, seed: int, shard: st
     taken = {"steps": worker.steps}
     if rank > servers:
         return taken
-    for server, share in enumerate(shared):
+    for server, share in enumerate(parts):
         held = torch.zeros(length(share))
         dist.recv(held, server)
         put(held, share, worker.network.weights)

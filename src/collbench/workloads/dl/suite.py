@@ -24,9 +24,6 @@ from collbench.workloads.software import Alternatives, Torch
 #: AMD EPYC. A process that only meets others needs as long.
 START = 2.6
 
-#: Core seconds where a GPU computes.
-UNKNOWN = 0.0
-
 
 def network(case: Case) -> Network:
     return NETWORKS[case["network"]]
@@ -60,9 +57,9 @@ def _train_memory(case: Case) -> int:
 
 
 def _train_computes(case: Case, times: int) -> float:
-    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared."""
+    """Core seconds (0: a GPU's) of the file, the first epoch, samples, and steps up to that whose loss is compared."""
     steps = max(epoch(case) + times, int(case["steps"]))
-    return 1.0 + START + steps * network(case).step(batch(case)) if case["device"] == "cpu" else UNKNOWN
+    return 1.0 + START + steps * network(case).step(batch(case)) if case["device"] == "cpu" else 0.0
 
 
 def _train_refuses(case: Case) -> str | None:
@@ -118,17 +115,16 @@ _BEFORE, _REDUCED = 3, 0.3
 
 
 def _ddp_computes(case: Case, times: int) -> float:
-    """Core seconds of all ranks: of each sample a step, one without its all-reduces, and these alone."""
+    """Core seconds of all ranks (0: of GPUs): of each sample a step, one without its all-reduces, and these alone."""
     ranks, steps = int(case["ranks"]), 2 * (_BEFORE + times) + _REDUCED * times
-    return ranks * (START + steps * network(case).step(batch(case))) if case["device"] == "cpu" else UNKNOWN
+    return ranks * (START + steps * network(case).step(batch(case))) if case["device"] == "cpu" else 0.0
 
 
 DDP = Program(
     name="ddp", suite="dl", title="data-parallel training",
     summary="a training step on all ranks by torch's DistributedDataParallel, and what of it is communication",
-    measures=tuple(
-        Measure(name, lambda case: 1, "steps", shown="time") for name in ("step", "compute", "communication")
-    ),
+    measures=tuple(Measure(name, lambda case: 1, "steps", shown="time")
+                   for name in ("step", "compute", "communication")),
     argv=lambda case, times: started("dl.ddp", **{
         name: case[name] for name in ("network", "batch", "bucket", "device", "threads")
     }, times=times),

@@ -106,10 +106,6 @@ def printed(run: Callable[[], dict[str, Any]]) -> int:
     return 0
 
 
-#: Why an operation has no form in C: only the call of cuBLAS has none.
-TOO_MANY = "cuBLAS takes more arguments than the loop in C passes"
-
-
 def waiting(device: Device) -> Stage:
     """cudaStreamSynchronize."""
     return issued(device, device.synchronize, C("cudaStreamSynchronize", device.stream))
@@ -151,7 +147,8 @@ class Timer:
     def take(self, measure: str, operation: Stage, burst: int = 1, waits: bool = True) -> None:
         """A sample is `burst` operations, and, if it `waits`, the wait for the stream once after them."""
         wait, gate = self._wait_and_gate()
-        call = Call((operation,), wait if waits else None, why_not_native=TOO_MANY)
+        no_form_in_c = "cuBLAS takes more arguments than the loop in C passes"  # as all others have one
+        call = Call((operation,), wait if waits else None, why_not_native=no_form_in_c)
         if (why := why_not_native(call, gate, time.monotonic_ns)) is None:
             stamps = loop.run_native(call, gate, self.times, burst)
         else:

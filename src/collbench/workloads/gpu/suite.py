@@ -98,8 +98,8 @@ def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     device, size = gpu.device, flags.size
     # page-locked, or what malloc gives: the driver then copies through memory of its own
     on_host: Array = device.pinned(size) if flags.memory == "pinned" else page_aligned(1, size, "uint8")[0]
-    on_device, on_device_too = device.allocate(size), device.allocate(size)
-    host, here, there = on_host.ctypes.data, on_device.address, on_device_too.address
+    memory, other = device.allocate(size), device.allocate(size)
+    host, here, there = on_host.ctypes.data, memory.address, other.address
     sent, received = np.random.default_rng(1).integers(0, 256, size, np.uint8), np.empty(size, np.uint8)
 
     def write(address: int, values: Array) -> None:
@@ -208,8 +208,6 @@ def histogram(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
 #: Launches in a graph.
 GRAPH = 100
 
-ONE_THREAD = Grid((1, 1), (1, 1))
-
 
 def ways(device: Device, launch: Stage, burst: int) -> tuple[tuple[str, Stage, int], ...]:
     """How a burst is made, an operation, and how often: `issue_wait` waits for each launch, `graph` for each graph."""
@@ -223,7 +221,8 @@ def launch(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     device, burst = gpu.device, flags.burst
     kernels, timer = gpu.compiled("launch"), Timer(device, flags.times)
     counter, launches = device.allocate(4), np.zeros(1, np.uint32)
-    nothing, counting = kernels.launch("nothing", ONE_THREAD), kernels.launch("count", ONE_THREAD, counter)
+    one_thread = Grid((1, 1), (1, 1))
+    nothing, counting = kernels.launch("nothing", one_thread), kernels.launch("count", one_thread, counter)
     timer.warm(nothing, counting)
     wrong = 0
     for name, operation, repetitions in ways(device, counting, burst):

@@ -28,9 +28,6 @@ from collbench.workloads.protocol import end, started
 #: A folder of the image, with a file of each size; its name is the size.
 LAYER = Path("/collbench/layer")
 
-#: Sizes of the files that `make` writes.
-SIZES = (1 << 20, 64 << 20, 256 << 20)
-
 BLOCK = 1 << 20
 
 
@@ -65,7 +62,7 @@ def content(size: int) -> Iterator[bytes]:
         yield hashlib.shake_128(b"collbench %d" % start).digest(min(BLOCK, size - start))
 
 
-def make(folder: Path, sizes: tuple[int, ...] = SIZES) -> None:
+def make(folder: Path, sizes: tuple[int, ...] = (1 << 20, 64 << 20, 256 << 20)) -> None:
     """Files that anybody may open for writing, and remove."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o777)

@@ -23,9 +23,6 @@ from collbench.workloads.protocol import SKIPPED, end, started
 #: File systems by the number that statfs(2) gives.
 _KINDS = {0x01021994: "tmpfs", 0x794C7630: "overlay", 0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}
 
-#: The system call io_uring_setup: one number on all architectures that containers run on.
-_IO_URING_SETUP = 425
-
 #: Least part of the time asked for that a program measures: it looks at its clock after each request.
 SHORTEST = 0.9
 
@@ -61,7 +58,8 @@ def no_direct(folder: Path) -> str | None:
 
 def no_io_uring() -> str | None:
     """Why the system call io_uring_setup cannot be used; None: it can."""
-    queue = ctypes.CDLL(None, use_errno=True).syscall(_IO_URING_SETUP, 1, (ctypes.c_char * 120)())
+    number = 425  # on all architectures that containers run on
+    queue = ctypes.CDLL(None, use_errno=True).syscall(number, 1, (ctypes.c_char * 120)())
     if queue >= 0:
         os.close(queue)
         return None
@@ -72,10 +70,6 @@ def no_io_uring() -> str | None:
 def cached(state: str, name: str) -> SideCommand:
     """Bring a file into the page cache (`warm`), or out of it (`cold`); the record's check has what `main` prints."""
     return SideCommand(started("host.files", state, name), json.loads)
-
-
-#: Share of the pages that may be where they should not.
-STRAY = 0.01
 
 
 def resident(file: int) -> float:
@@ -120,7 +114,7 @@ def main() -> None:
         end(1, f"page cache of {flags.file}: {error.strerror}")
     if cold and kind_of(flags.file) == "tmpfs":
         end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
-    if (share if cold else 1 - share) > STRAY:
+    if (share if cold else 1 - share) > 0.01:
         why = "fsync and posix_fadvise(DONTNEED)" if cold else "it was read; is there memory for it?"
         end(1, f"{share:.1%} of {flags.file} is in the page cache after {why}")
     sys.stdout.write(json.dumps({"resident": share}) + "\n")

@@ -55,9 +55,6 @@ WAYS = (
     "image tools with --build-arg HPCG_SHA256=; or with --build-arg HPCG_URL= as well, to download it"
 )
 
-#: Bytes for each equation: measured, from 16 to 192 a side.
-BYTES = 720
-
 
 def argv(case: Case, times: int) -> Sequence[str]:
     """The summary is in a file, whose name has the version and the time in it."""
@@ -73,7 +70,7 @@ WORKLOAD = Program(
     argv=argv, parse=lambda output: {"rating": [1.0 / float(Summary(output)[_RATING])]}, verify=wrong, notes=notes,
     elapsed=lambda case, output: float(Summary(output)["Benchmark Time Summary::Total"]),  # of the part that is rated
     figures=lambda case, output: {"residual": float(Summary(output)[_RESIDUAL])},
-    memory=lambda case: BYTES * case["n"] ** 3,
+    memory=lambda case: 720 * case["n"] ** 3,  # measured, from 16 to 192 a side
     refuses=lambda case: f"n={case['n']}: three coarser grids need a multiple of 8" if case["n"] % 8 else None,
     seconds=lambda case: float(case["seconds"]), scratch=True, repeated=True,
     software=(Software("xhpcg", version=(), pattern=r"HPCG-Benchmark_(\d+(?:\.\d+)+)", ways=WAYS),),

@@ -33,34 +33,26 @@ _TIME = re.compile(r"^HPL_time=(\S+)$", re.MULTILINE)
 _REPORT_VERSION = re.compile(r"^HPLinpack (\S+)", re.MULTILINE)
 
 
-def _row(output: str) -> tuple[str, ...]:
-    """N, NB, P, Q, time and Gflops of the only system that was solved. ValueError: another number of them."""
-    rows = _ROW.findall(output)
-    if len(rows) != 1:
-        raise ValueError(f"{len(rows)} lines of results")
-    return tuple(rows[0])
+def _only(output: str, pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """What the only line of a system has. ValueError: another number of them; a report of HPL 1 has other residuals."""
+    lines = pattern.findall(output)
+    if len(lines) != 1:
+        raise ValueError(f"{len(lines)} {'lines of results' if pattern is _ROW else 'scaled residuals of HPL 2'}")
+    return tuple(lines[0])
 
 
 def seconds(output: str) -> float:
     """hpcc's summary has the time; HPL prints hundredths of seconds, so it is taken from the rate."""
-    n, *_, gflops = _row(output)
+    n, *_, gflops = _only(output, _ROW)
     time = _TIME.search(output)
     return float(time[1]) if time is not None else flop(int(n)) / (float(gflops) * 1e9)
 
 
-def _checked(output: str) -> tuple[float, str]:
-    """The residual and what HPL says of it. ValueError: none, as in a report of HPL 1, which has three others."""
-    lines = _CHECKED.findall(output)
-    if len(lines) != 1:
-        raise ValueError(f"{len(lines)} scaled residuals of HPL 2")
-    return float(lines[0][0]), lines[0][1]
-
-
 def wrong(case: Case, output: str) -> int:
     """Whether HPL found it wrong, or solved another system than that of the case."""
-    value, word = _checked(output)
+    residual, word = _only(output, _CHECKED)
     parameters = tuple(str(case[name]) for name in ("n", "nb", "p", "q"))
-    return int(word != "PASSED" or not value <= RESIDUAL) + int(_row(output)[:4] != parameters)
+    return int(word != "PASSED" or not float(residual) <= RESIDUAL) + int(_only(output, _ROW)[:4] != parameters)
 
 
 def notes(output: str) -> Sequence[str]:
@@ -97,7 +89,7 @@ WORKLOAD = Program(
     name="hpl", suite="cpu", title="HPL", summary="solve a dense system of equations by High-Performance Linpack",
     measures=(Measure("solve", lambda case: flop(case["n"]), "flop"),),
     argv=argv, parse=lambda output: {"solve": [seconds(output)]}, verify=wrong,
-    figures=lambda case, output: {"residual": _checked(output)[0]}, notes=notes,
+    figures=lambda case, output: {"residual": float(_only(output, _CHECKED)[0])}, notes=notes,
     memory=lambda case: 8 * case["n"] ** 2, lacks=lacks, scratch=True, repeated=True, software=(HPL, BlasOf(HPL)),
     axes=(
         parameter("n", 2000, "order of the matrix", least=1, most=1_000_000),
@@ -160,7 +152,7 @@ def run(program: str, n: int, nb: int, p: int, q: int) -> str:
     argv = command(program, p * q)
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, errors="replace", env=environment, check=False)
     if done.returncode:
-        sys.stderr.write(f"{(done.stdout.strip().splitlines() or [''])[-1]}\n" if not hpcc else "")
+        sys.stderr.write("" if hpcc else f"{(done.stdout.strip().splitlines() or [''])[-1]}\n")
         sys.exit(done.returncode if done.returncode > 0 else 128 - done.returncode)
     return done.stdout + (report.read_text(encoding="utf-8", errors="replace") if report.exists() else "")
 

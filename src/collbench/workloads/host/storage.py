@@ -24,8 +24,6 @@ from collbench.workloads.host.files import SHORTEST, cached, explained, no_direc
 from collbench.workloads.program import Measure, Program, SideCommand, parameter
 from collbench.workloads.software import Software
 
-# dd ------------------------------------------------------------------------------------------------------------------
-
 _COPIED = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s,", re.MULTILINE)
 _FILE = re.compile(r"^size (\d+) in (\d+) x (\d+)$", re.MULTILINE)
 
@@ -67,9 +65,6 @@ DD = Program(
 
 #: The one file that all jobs work on.
 FILE = "data"
-
-#: A pass of fewer milliseconds, which fio counts in whole numbers, cannot show a difference of 1 %.
-FEWEST_MS = 100
 
 
 def job(case: Case, *options: str) -> tuple[str, ...]:
@@ -149,7 +144,7 @@ def _fio_ms(output: str) -> int:
 
 
 def _fio_notes(output: str) -> Sequence[str]:
-    short = (ms := _fio_ms(output)) < FEWEST_MS
+    short = (ms := _fio_ms(output)) < 100  # of which fio counts whole ones: it cannot show a difference of 1 %
     return (f"fio counts in ms, and a pass of the file took {ms}: make the size larger",) if short else ()
 
 

@@ -26,9 +26,6 @@ ITEM = 8
 #: An array of this many times the last-level cache finds nothing there of the round before (McCalpin's rule).
 TIMES_CACHE = 4
 
-#: An array of usual size takes at most this part of the memory: the three of them less than a fifth.
-SHARE = 16
-
 #: Each round multiplies the values by 15: arrays are checked and refilled before a double overflows.
 MOST_ROUNDS = 100
 
@@ -42,7 +39,7 @@ KERNELS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 def usual_size(cache: int | None, memory: int) -> str:
     """As McCalpin's rule asks for, or 256 MiB where the kernel does not tell the cache, if the memory is that large."""
     mib = -(-TIMES_CACHE * cache // 2**20) if cache is not None else 256
-    return f"{max(1, min(mib, memory // SHARE // 2**20))}M"
+    return f"{max(1, min(mib, memory // 16 // 2**20))}M"  # less than a fifth of the memory for three arrays
 
 
 def in_cache(size: int, cache: int | None) -> tuple[str, ...]:
@@ -58,7 +55,6 @@ def in_cache(size: int, cache: int | None) -> tuple[str, ...]:
 
 USUAL = usual_size(last_level_cache(), memory_size())
 
-
 UNBUILT = "stream's kernels were not built: no C compiler or no Python.h at installation; reinstall with them"
 
 
@@ -73,10 +69,8 @@ def refuses(case: Case) -> str | None:
 WORKLOAD = Program(
     name="stream", suite="cpu", title="STREAM",
     summary="memory bandwidth by copy, scale, add and triad; the size is that of one array",
-    measures=tuple(
-        Measure(name, lambda case, arrays=arrays: arrays * case["size"])  # type: ignore[misc]
-        for name, arrays in KERNELS.items()
-    ),
+    measures=tuple(Measure(name, lambda case, arrays=arrays: arrays * case["size"])  # type: ignore[misc]
+                   for name, arrays in KERNELS.items()),
     argv=lambda case, times: started("host.stream", size=case["size"], times=times),
     needs=lambda: None if importlib.util.find_spec("collbench.workloads._stream") else UNBUILT,
     parse=times, verify=wrong, notes=notes, memory=lambda case: 3 * int(case["size"]), refuses=refuses, sizes=(USUAL,),

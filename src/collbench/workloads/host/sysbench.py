@@ -17,9 +17,6 @@ from collbench.workloads.host.files import explained
 from collbench.workloads.program import Measure, Program, SideCommand, parameter, threads_of
 from collbench.workloads.software import Software
 
-#: It prints times with four decimals (s).
-STEP = 1e-4
-
 _VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
 
 
@@ -42,7 +39,7 @@ def benchmark(
     endless = f"no event in it, and {test} without a limit has no end"
     return Program(
         name=f"sysbench_{test}", suite="cpu" if prepare is None else "io", title=f"sysbench {test}", summary=summary,
-        measures=(replace(measure or Measure("total", events, "events"), step=STEP),),
+        measures=(replace(measure or Measure("total", events, "events"), step=1e-4),),  # it prints four decimals
         argv=argv, parse=lambda output: {"total": [float(_number(output, "total time", "s"))]},
         verify=lambda case, output: abs(events_in(output) - events(case)),
         refuses=lambda case: refuses(case) if events(case) else endless,
