@@ -40,12 +40,12 @@ def no_wait_after_copies() -> None:
 
 
 def no_completion() -> None:
-    prepare: Callable[..., Call] = nccl.NcclSession._call
+    make: Callable[..., Call] = vars(nccl)["make_call"]
 
-    def incomplete(self: Any, *arguments: Any) -> Call:
-        return dataclasses.replace(prepare(self, *arguments), completion=None)
+    def incomplete(*arguments: Any, **options: Any) -> Call:
+        return dataclasses.replace(make(*arguments, **options), completion=None)
 
-    setattr(nccl.NcclSession, "_call", incomplete)  # noqa: B010 - mypy forbids the plain form
+    vars(nccl)["make_call"] = incomplete
 
 
 def result_stays_on_the_host() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import Numbers, Operation, Session
+from collbench.bindings.spec import Numbers, Operation, Session, World
 from collbench.collectives.row import Collective, CollectiveCase
 
 
-class Pair:
+class Pair(World):
     """One rank of two. What the other contributes, or tells, is `other(mine)`: to a reduction as many numbers."""
 
     size = 2
@@ -28,6 +28,9 @@ class Pair:
 
     def bcast_from(self, value: Any, source: int) -> Any:
         return value if self.rank == source else self.other(value)
+
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        raise NotImplementedError
 
     def minmax(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         mine, theirs = np.array(values, np.int64), np.array(self.other(values), np.int64)
