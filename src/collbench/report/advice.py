@@ -106,9 +106,6 @@ def _shown(sizes: Sequence[AtSize]) -> list[AtSize]:
     return [sizes[round(index * step)] for index in range(MOST_SIZES)]
 
 
-# The sentence.
-
-
 def sentence(advised: Advised) -> str:
     """`take mpich, host at 8 (at most 9 % slower than the best), openmpi, host at 1M (at most 4 %)`."""
     advice, question = advised.advice, advised.advice.question
@@ -297,9 +294,6 @@ def cautions(
     return list(misleading(replace(observed, cells=cells), lines, whole=False))
 
 
-# The evidence.
-
-
 def evidence(advices: Sequence[Advised], results: Sequence[GuidelineResult]) -> list[Table]:
     """A table of all options for each operation, with what it shows as its notes; then violated guidelines."""
     tables = [replace(table, notes=(*sentences(advised), *table.notes))
@@ -406,9 +400,6 @@ def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
         "against": lambda one: one.against, "times as long": lambda one: times(one.ratio),
     })  # fmt: skip
     return [Table.of("performance guidelines", columns, (note,))]
-
-
-# For programs.
 
 
 def document(

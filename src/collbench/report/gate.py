@@ -177,8 +177,6 @@ WORDS: dict[str, str | Callable[..., str]] = {
     "drift": "launches depend on those before them",
 }
 
-# The sentence.
-
 
 def sentence(judgement: Judgement, names: AnswerNames, quote: Callable[[str], str] = str) -> str:
     """`FAIL 2 of 28 cells slower by more than 5 %: allreduce 64K +12 % (+9 to +15 %), ...; 26 pass`.
@@ -282,9 +280,6 @@ def limits(answers: Sequence[Answer]) -> list[str]:
     pairs = [answer.comparison.pair for answer in answers if answer.comparison is not None]
     numbers = {name: sum(holds(pair.base) or holds(pair.other) for pair in pairs) for name, holds in _LIMITS.items()}
     return [f"{name}{f' in {number} of them' * (number < len(answers))}" for name, number in numbers.items() if number]
-
-
-# The table.
 
 
 def tables(judgement: Judgement, names: AnswerNames, every: bool = False, complete: bool = False) -> list[Table]:

@@ -161,9 +161,6 @@ def _point(one: Prediction | Refusal) -> str:
     return f"{one.question.ranks} ranks" + (f", {format_size(one.question.size or 0)}" if one.series.sized else "")
 
 
-# What could mislead.
-
-
 def _warnings(answers: Answers) -> list[str]:
     """What could mislead, the gravest first, each line once with what it is true of."""
     lines: list[tuple[str, str]] = []

@@ -10,8 +10,6 @@ from collbench.analysis.estimate import Estimate
 from collbench.schema.record import Unit, Work
 from collbench.units import format_duration
 
-# Times and rates of their own.
-
 
 def format_us(seconds: float) -> str:
     """Microseconds with four significant digits where they matter, at most nanoseconds: `0.412`, `12.35`, `1234`."""

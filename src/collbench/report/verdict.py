@@ -263,18 +263,15 @@ def _ratio(comparison: Comparison) -> float:
 def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     """By column what tells cells apart: image, operation, sides, size; of these what varies."""
     labels, _ = _labels(comparisons)
-    short = {name: label.partition(" ")[0] for name, label in labels.items()}
-    if len(set(short.values())) == len(set(labels.values())):
-        labels = short
+    short = [label.partition(" ")[0] for label in labels]
     sides, names = headings.side_column([comparison.pair for comparison in comparisons])
     columns = {
-        "image": {id(comparison): headings.shared_image(comparison.pair) for comparison in comparisons},
-        "operation": labels,
-        sides: {id(one): name for one, name in zip(comparisons, names, strict=True)},
-        "place": {id(comparison): _place(comparison) for comparison in comparisons},
-        SIZE: {id(comparison): _size(comparison) for comparison in comparisons},
-    }
-    return {name: values for name, values in columns.items() if len(set(values.values())) > 1}
+        "image": [headings.shared_image(comparison.pair) for comparison in comparisons],
+        "operation": short if len(set(short)) == len(set(labels)) else labels,
+        sides: names, "place": list(map(_place, comparisons)), SIZE: list(map(_size, comparisons)),
+    }  # fmt: skip
+    return {name: {id(comparison): value for comparison, value in zip(comparisons, values, strict=True)}
+            for name, values in columns.items() if len(set(values)) > 1}  # fmt: skip
 
 
 def _where(some: Sequence[Comparison], of: Sequence[Comparison]) -> str:
@@ -303,9 +300,6 @@ def _named(column: str, values: Sequence[str], known: Sequence[str]) -> str:
     if column == SIZE and len(values) > _MOST_NAMED and max(places) - min(places) == len(values) - 1:
         return f"{known[min(places)]} to {known[max(places)]}"
     return "" if len(values) > _MOST_NAMED or "" in values else " and ".join(values)
-
-
-# The grid.
 
 
 def _grid(comparisons: Sequence[Comparison]) -> Table:
@@ -369,12 +363,11 @@ def _common(comparisons: Sequence[Comparison]) -> str:
     return f"{shared}{', ' if shared else ''}{launches} a side{held}"
 
 
-def _labels(comparisons: Sequence[Comparison]) -> tuple[dict[int, str], str]:
+def _labels(comparisons: Sequence[Comparison]) -> tuple[list[str], str]:
     """What is measured in each cell, without what is the same in all of them; and that."""
-    named, shared = headings.apart(
-        [headings.heading(headings.common_case(comparison.pair)).split(", ") for comparison in comparisons]
-    )
-    return {id(one): ", ".join(own) for one, own in zip(comparisons, named, strict=True)}, ", ".join(shared)
+    cases = [headings.common_case(comparison.pair) for comparison in comparisons]
+    named, shared = headings.apart([headings.heading(case).split(", ") for case in cases])
+    return list(map(", ".join, named)), ", ".join(shared)
 
 
 def _size(comparison: Comparison) -> str:

@@ -146,9 +146,6 @@ def paper_chapter(reference: str, judged: Beside) -> Chapter:
     return Chapter(title, f"Beside {reference}", (judged.grid.title,), judged.caveats, sections)
 
 
-# The environment.
-
-
 def _about(observed: Observed) -> tuple[Table, ...]:
     first = observed.manifests[0]
     rows = [(name, value) for name, value in environment.facts(observed, observed.cells).items() if value]

@@ -6,8 +6,9 @@ A row for each thing compared, with a point, a line and words; panels side by si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.analysis.advise import AtSize
@@ -16,7 +17,7 @@ from collbench.analysis.options import Option, Question
 from collbench.report.advice import Advised, at, slowdown
 from collbench.report.headings import in_place_order
 from collbench.report.numbers import digits
-from collbench.report.page.render import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
+from collbench.report.page.render import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, Painter, draw, mark
 from collbench.report.verdict import cell_text
 
 if TYPE_CHECKING:
@@ -38,45 +39,37 @@ class PanelRow:
     taken: bool = False
 
 
-@dataclass(frozen=True)
-class Forest:
-    """`panels`: by title an entry for each label, None where the label is a heading.
+def _paint_forest(
+    axes: Axes, labels: Sequence[str], panels: Sequence[tuple[str, Sequence[PanelRow | None]]], equal: float,
+    band: tuple[float, float], axis: str, scale: Painter,
+) -> None:  # fmt: skip
+    """On `panels` in place of these axes: by title an entry for each label, None where the label is a heading.
 
     `equal`: where both sides are equal, `band`: the margin around that, `axis`: what the values are, `scale`: makes the
     horizontal axis, which panels share.
     """
-
-    labels: Sequence[str]
-    panels: Sequence[tuple[str, Sequence[PanelRow | None]]]
-    equal: float
-    band: tuple[float, float]
-    axis: str
-    scale: Callable[[Axes], None]
-
-    def paint(self, axes: Axes) -> None:
-        """On panels in place of these axes."""
-        figure = axes.figure
-        axes.remove()
-        parts = figure.subplots(1, len(self.panels), sharex=True, sharey=True, squeeze=False)[0]
-        for number, (part, (title, entries)) in enumerate(zip(parts, self.panels, strict=True)):
-            part.patch.set_alpha(0)
-            part.axvspan(*self.band, color=FAINT, alpha=0.45, linewidth=0)
-            part.axvline(self.equal, color=INK, linewidth=0.8)
-            for index, entry in enumerate(entries):
-                if entry is not None:
-                    _entry(part, index, entry, 1000 * number + index)
-            if len(self.panels) > 1:
-                part.set_title(title, loc="left")
-            part.grid(visible=False, axis="y")
-            part.spines["left"].set_visible(False)
-            part.tick_params(axis="y", length=0)
-            part.set_xlabel(self.axis)
-        first = parts[0]
-        first.set_yticks(range(len(self.labels)), self.labels)
-        for label, entry in zip(first.get_yticklabels(), self.panels[0][1], strict=True):
-            label.set_fontweight("bold" if entry is None else "normal")
-        first.set_ylim(len(self.labels) - 0.4, -0.6)
-        self.scale(first)
+    figure = axes.figure
+    axes.remove()
+    parts = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for number, (part, (title, entries)) in enumerate(zip(parts, panels, strict=True)):
+        part.patch.set_alpha(0)
+        part.axvspan(*band, color=FAINT, alpha=0.45, linewidth=0)
+        part.axvline(equal, color=INK, linewidth=0.8)
+        for index, entry in enumerate(entries):
+            if entry is not None:
+                _entry(part, index, entry, 1000 * number + index)
+        if len(panels) > 1:
+            part.set_title(title, loc="left")
+        part.grid(visible=False, axis="y")
+        part.spines["left"].set_visible(False)
+        part.tick_params(axis="y", length=0)
+        part.set_xlabel(axis)
+    first = parts[0]
+    first.set_yticks(range(len(labels)), labels)
+    for label, entry in zip(first.get_yticklabels(), panels[0][1], strict=True):
+        label.set_fontweight("bold" if entry is None else "normal")
+    first.set_ylim(len(labels) - 0.4, -0.6)
+    scale(first)
 
 
 def _entry(axes: Axes, index: int, entry: PanelRow, number: int) -> None:
@@ -133,16 +126,16 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     drawn = [(panel.title, [panel.row(option) if option else None for _, option in rows]) for panel in panels]
     ends = [1 / (1 + 2 * margin), 1 + 2 * margin]
     ends += [end for _, entries in drawn for entry in entries if entry is not None for end in entry.ends or ()]
-    forest = Forest([label for label, _ in rows], drawn, 1.0, (1 / (1 + margin), 1 + margin),
-                    "time over that of the fastest",
-                    lambda axes: _scale_of_ratios(axes, min(ends), max(ends)))  # fmt: skip
+    paint = partial(_paint_forest, labels=[label for label, _ in rows], panels=drawn, equal=1.0,
+                    band=(1 / (1 + margin), 1 + margin), axis="time over that of the fastest",
+                    scale=partial(_scale_of_ratios, low=min(ends), high=max(ends)))  # fmt: skip
     title = f"What every option takes{f' {panels[0].title}' if len(panels) == 1 else ''}"
     values = "; ".join(
         f"{panel.title}: {', '.join(f'{panel.question.name(one)} {panel.row(one).words}' for _, one in rows if one)}"
         for panel in panels
     )
     caption, size = _CAPTION.format(margin=margin * 100), (WIDTH, FRAME + ROW * len(rows))
-    return (draw(name, title, caption, forest.paint, size, values),)
+    return (draw(name, title, caption, paint, size, values),)
 
 
 def _panels(advices: Sequence[Advised]) -> list[Panel]:
@@ -240,10 +233,11 @@ def benchmarks(rows: Sequence[BenchmarkRow], margin: float, title: str, name: st
         "slower; to the left: faster; square: the same, within the margin; circle: unclear."
         f"{f' Beyond ±{LINEAR * percent:g} % the axis is logarithmic.' if log else ''}"
     )
-    forest = Forest([row.label for row in rows], [("", entries)], 0.0, (-percent, percent), "difference in time (%)",
-                    lambda axes: _scale_of_differences(axes, values, percent, log))  # fmt: skip
+    paint = partial(_paint_forest, labels=[row.label for row in rows], panels=[("", entries)], equal=0.0,
+                    band=(-percent, percent), axis="difference in time (%)",
+                    scale=partial(_scale_of_differences, values=values, margin=percent, log=log))  # fmt: skip
     texts = "; ".join(f"{row.label}: {row.words}" for row in rows if not row.heading)
-    return draw(name, title, caption, forest.paint, (NARROWER, FRAME + ROW * len(rows)), texts)
+    return draw(name, title, caption, paint, (NARROWER, FRAME + ROW * len(rows)), texts)
 
 
 def _scale_of_differences(axes: Axes, values: Sequence[float], margin: float, log: bool) -> None:
