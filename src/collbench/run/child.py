@@ -58,9 +58,8 @@ def execute(
 ) -> Finished:  # fmt: skip
     """Run a program to its end, within `limit` seconds, in a folder, with these variables besides its environment.
 
-    Its process group is killed at the end in any case, and when this process dies. Its locale is C
-    (LC_ALL=C), for English messages and decimal points. A BLAS or an OpenMP program has as many threads as this process
-    has cores (OMP_NUM_THREADS), on every side of a comparison.
+    Its process group is killed at the end in any case, and when this process dies. Its locale is C, for English
+    messages and decimal points. A BLAS or an OpenMP program has as many threads as this process has cores.
 
     Raises:
         ProgramFailed: it cannot be started, does not end with 0, takes too long, or prints too much.
@@ -91,10 +90,9 @@ def execute(
     if code == SKIPPED:
         raise ProgramSkipped(pipes.last_line or f"{argv[0]} cannot be used here")
     if code != 0:
-        rank, line = "", pipes.last_line
         ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
-        if code < 0 and "RANK" in variables:
-            rank = f" of rank {variables['RANK']}"
+        rank = f" of rank {variables['RANK']}" if code < 0 and "RANK" in variables else ""
+        line = pipes.last_line
         if code == -signal.SIGKILL:  # nobody has said a last word before it
             line = "perhaps by the kernel, because memory ran out (dmesg would say so)"
         raise ProgramFailed(f"{argv[0]}{rank} ended with {': '.join(filter(None, (ended, line)))}")
@@ -111,9 +109,8 @@ def _wait(
         if watch.stopped is not None:
             raise Interrupted("interrupted.")
         if time.monotonic() > deadline:
-            raise ProgramFailed(
-                f"{name} did not end within {format_duration(limit)} (the limit is -T, or timeout in a plan)"
-            )
+            late = f"did not end within {format_duration(limit)}"
+            raise ProgramFailed(f"{name} {late} (the limit is -T, or timeout in a plan)")
     pipes.read(0.0)
 
 
@@ -163,8 +160,7 @@ class _Pipes:
         self._ready.close()
         if self._end >= 0:
             os.close(self._end)
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
+        for stream in filter(None, (self.process.stdout, self.process.stderr)):
             stream.close()
 
     @property

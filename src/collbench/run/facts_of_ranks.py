@@ -1,8 +1,6 @@
 """Facts of all ranks: compared with the places planned for them, and as records and the manifest of a run have them.
 
-Places, software, cores, GPUs and loaded libraries; and whether ranks waited for CPUs while they were timed: for other
-tasks, or for their control group's quota. A launcher plans places, one for each rank. Where a resource manager starts
-the ranks, a shape of its hosts is planned.
+A launcher plans places, one for each rank. Where a resource manager starts the ranks, a shape of its hosts is planned.
 """
 
 from __future__ import annotations
@@ -64,19 +62,16 @@ def facts_of_all(world: World, facts: RankFacts) -> tuple[RankFacts, ...]:
 
     What ranks have in common is sent by one of them.
     """
-    *common, own = parts_of(facts)
-    gathered = [*(gathered_once(world, part) for part in common), world.gather(own)]
+    *common, place = parts_of(facts)
+    gathered = [*(gathered_once(world, part) for part in common), world.gather(place)]
     if world.rank != 0:
         return ()
     return tuple(
         RankFacts(
-            host, kernel_id, clock_id, cores, container,
-            msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings,
+            *names, cores, container, msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings
         )
-        for (host, kernel_id, clock_id), confinement, namespaces, (cores, siblings), (container, gpu) in zip(
-            *gathered, strict=True
-        )
-    )  # fmt: skip
+        for names, confinement, namespaces, (cores, siblings), (container, gpu) in zip(*gathered, strict=True)
+    )
 
 
 def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
@@ -92,10 +87,9 @@ Numbered = Sequence[tuple[int, RankFacts]]
 
 
 def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Restrict this process to the cores planned for its rank, on the host and in containers, under any MPI.
+    """Restrict this process to the cores planned for its rank; programs that it starts find its GPU in `environ`.
 
-    Programs that it starts find the GPU planned for it in their environment. `places` are by rank; None: the
-    environment has a shape, or nothing was planned.
+    `places` are by rank; None: the environment has a shape, or nothing was planned.
 
     Raises:
         WorldMismatch: this rank may not use them.
@@ -118,8 +112,6 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
 def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> None:
     """Restrict this process to as many cores as planned: a part of its own where it may use those of other ranks too.
 
-    `shapes` are as `schema.world.shapes` returns them.
-
     Raises:
         WorldMismatch: it may use fewer; or the resource manager and its PMI disagree on its rank.
     """
@@ -132,9 +124,8 @@ def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.envir
             break
         rank -= planned.ranks
     if len(usable) < planned.cores:
-        raise WorldMismatch(
-            f"rank {us.rank} was to have {counted(planned.cores, 'core')}, and may use {format_cores(usable)}."
-        )
+        cores = counted(planned.cores, "core")
+        raise WorldMismatch(f"rank {us.rank} was to have {cores}, and may use {format_cores(usable)}.")
     together = planned.boxes if isinstance(planned.boxes, int) else planned.each
     sharing = together if len(usable) >= together * planned.cores else 1
     first = us.local_rank * planned.cores if sharing > 1 else 0
@@ -169,10 +160,7 @@ def place_difference(
 
 
 def shape_difference(shapes: Sequence[Shape], ranks: Sequence[RankFacts]) -> str | None:
-    """The first difference between shapes and where the ranks of a world are, in words; None: there is none.
-
-    Time and memory grow with the ranks, not with their square.
-    """
+    """The first difference between shapes and where the ranks of a world are, in words; None: there is none."""
     planned = sum(shape.ranks for shape in shapes)
     if len(ranks) != planned:
         return f"{counted(planned, 'rank')} were planned, and {len(ranks)} met"
@@ -225,9 +213,8 @@ def _boxes_differ(planned: Shape, ranks: Numbered) -> str | None:
     for number, rank in ranks:
         by_host[_machine(rank)].append((number, rank.confinement.namespaces.get("mnt")))
     together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
-    was = {1: "each in a container of its own", planned.each: "in one place"}.get(
-        together, f"{together} to a container"
-    )
+    where = {1: "each in a container of its own", planned.each: "in one place"}
+    was = where.get(together, f"{together} to a container")
     for members in by_host.values():
         namespaces = {files for _, files in members}
         if len(namespaces) != -(-len(members) // together):
@@ -264,13 +251,10 @@ def ranks_of(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
     gpus = tuple(rank.gpu for rank in facts)
     siblings = tuple(format_cores(cpu for threads in rank.siblings for cpu in threads) for rank in facts)
     return Ranks(
-        p50=tuple(p50),
-        binding=tuple(rank.binding for rank in facts),
-        container=tuple(rank.container for rank in facts),
-        gpu=gpus if any(gpus) else (),
+        p50=tuple(p50), gpu=gpus if any(gpus) else (), siblings=siblings if any(siblings) else (),
+        binding=tuple(rank.binding for rank in facts), container=tuple(rank.container for rank in facts),
         host=tuple(rank.host for rank in facts),
-        siblings=siblings if any(siblings) else (),
-    )
+    )  # fmt: skip
 
 
 def _of_many(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
@@ -295,9 +279,9 @@ _DELETED = " (deleted)"
 
 
 def notes_on_loaded(world: World) -> tuple[str, ...]:
-    """Collective: a note for each file that is asked for, on rank 0; none where nothing is asked for, and elsewhere.
+    """On rank 0 a note for each file that `WATCHED` names. Collective.
 
-    Asked again after each case, because a library may be loaded when it is first used.
+    Asked after each case, because a library may be loaded when it is first used.
     """
     if not (names := tuple(filter(None, os.environ.get(WATCHED, "").split(",")))):
         return ()
@@ -312,19 +296,15 @@ def notes_on_loaded(world: World) -> tuple[str, ...]:
 
 def loaded(names: tuple[str, ...], maps: Path = Path("/proc/self/maps")) -> tuple[Loaded, ...]:
     """The mapped files of this process whose names begin so; of a name without one, that there is none."""
-    paths: dict[str, None] = {}
-    for line in maps.read_text(encoding="utf-8", errors="replace").splitlines():
-        words = line.split(maxsplit=5)
-        if len(words) == 6 and words[5].startswith("/"):
-            paths[words[5]] = None
+    lines = (line.split(maxsplit=5) for line in maps.read_text(encoding="utf-8", errors="replace").splitlines())
+    paths = dict.fromkeys(words[5] for words in lines if len(words) == 6 and words[5].startswith("/"))
     entries: list[Loaded] = []
     for name in names:
         versions = [path for path in paths if _is_version(path, name)]
         for path in versions:
-            try:
+            digest = UNREAD
+            with contextlib.suppress(OSError):  # it cannot be read, or was removed since it was loaded
                 digest = sha256_of(path)  # of the file as it is
-            except OSError:  # it cannot be read, or was removed since it was loaded
-                digest = UNREAD
             entries.append(Loaded(name, path, digest))
         if not versions:
             entries.append(Loaded(name))
@@ -337,7 +317,7 @@ def _is_version(path: str, name: str) -> bool:
     return rest == "" or (rest.startswith(".") and len(rest) < len(Path(path).name))
 
 
-#: Most ranks that a note names.
+#: Most ranks that a note or a reason names.
 MOST_NAMED = 64
 
 
@@ -360,10 +340,9 @@ def cramped(ranks: Iterable[RankFacts]) -> tuple[str, ...]:
     on_one_core = [str(number) for number, rank in enumerate(ranks) if rank.gpu is not None and len(rank.cores) == 1]
     if not on_one_core:
         return ()
-    plural = "s" if len(on_one_core) > 1 else ""
     more = f" and {len(on_one_core) - MOST_NAMED} more" if len(on_one_core) > MOST_NAMED else ""
-    note = "one core for the call and for the library's own threads; mpirun --bind-to none gives more"
-    return (f"rank{plural} {', '.join(on_one_core[:MOST_NAMED])}{more}: {note}",)
+    those = f"rank{'s' if len(on_one_core) > 1 else ''} {', '.join(on_one_core[:MOST_NAMED])}{more}"
+    return (f"{those}: one core for the call and for the library's own threads; mpirun --bind-to none gives more",)
 
 
 def is_shared(ranks: Iterable[RankFacts]) -> bool:
@@ -375,8 +354,7 @@ def is_shared(ranks: Iterable[RankFacts]) -> bool:
 def software(backend: Backend) -> tuple[tuple[str, str], ...]:
     """(name, version) of this program and of the libraries that move the data, in a form that any version reads.
 
-    A library that cannot be used here is left out, as NCCL where a server has no GPU; and so is one of programs, which
-    may use several of one name.
+    Without a library that cannot be used here, and without those of programs, which may use several of one name.
     """
     libraries: tuple[Library, ...] = ()
     with contextlib.suppress(BackendUnavailable):
@@ -454,7 +432,7 @@ COMMUNICATES = OwnTime(kernel=True)
 
 
 def contended(stretch: Stretch, world: World, own: OwnTime = COMMUNICATES) -> tuple[bool | None, tuple[str, ...]]:
-    """Collective. Whether a rank waited for more than a small share of the time, and notes for the record.
+    """Whether a rank waited for CPUs for more than a small share of the time, and notes for the record. Collective.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
     and are stopped for the rest of each period once it is used up. The kernel adds that up over the CPUs of the group,
@@ -496,16 +474,10 @@ def manifest(
         with contextlib.suppress(BackendUnavailable):  # known only when it is started; then it has none
             libraries |= dict.fromkeys(backend.libraries())
     return manifest_of(
-        plan, command,
-        ranks=session.world.size,
-        protocol=protocol(plan, gate, cadence),
-        rank_gpus=gpus if any(gpus) else (),
+        plan, command, ranks=session.world.size, protocol=protocol(plan, gate, cadence),
+        rank_gpus=gpus if any(gpus) else (), libraries=tuple(libraries), hosts=_hosts(session, ranks), environment={},
         thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
-        launcher=launcher.detect().title,
-        libraries=tuple(libraries),
-        hosts=_hosts(session, ranks),
-        environment={},
-        simulated=any(backend.simulated for backend in measured),
+        launcher=launcher.detect().title, simulated=any(backend.simulated for backend in measured),
     )  # fmt: skip
 
 
@@ -513,13 +485,9 @@ def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest
     """The manifest of a run that begins now, of one world or of many; `fields` are those in which these differ."""
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        collbench=collbench.__version__,
-        python=sys.version.split()[0],
-        command=tuple(facts.printable(word) for word in command),
-        title=plan.title,
-        plan=plan.document,
-        **fields,
-    )
+        collbench=collbench.__version__, python=sys.version.split()[0],
+        command=tuple(map(facts.printable, command)), title=plan.title, plan=plan.document, **fields,
+    )  # fmt: skip
 
 
 def completed(manifest: Manifest) -> Manifest:
@@ -527,8 +495,7 @@ def completed(manifest: Manifest) -> Manifest:
 
     All backends are asked what matters to them, used or not: comparisons must see what differs between two runs.
     """
-    libraries = tuple(hashed(library) for library in manifest.libraries)
-    environment = facts.environment(backends.variables())
+    libraries, environment = tuple(map(hashed, manifest.libraries)), facts.environment(backends.variables())
     return msgspec.structs.replace(manifest, libraries=libraries, packages=packages(), environment=environment)
 
 

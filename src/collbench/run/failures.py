@@ -1,10 +1,9 @@
 """How errors end a job: raised on all ranks, or by one rank that aborts the others; with one message.
 
 An error that all ranks know of is raised on all of them as `AgreedError`. A rank that alone meets an error aborts the
-job, because the others wait for it. Either way one message is printed.
-
-When one rank fails, others notice soon after, and each would print a message. The ranks of a host share an unlinked
-temporary file; the first one to write to it prints. Hosts, and containers that share no folder, each print their own.
+job, because the others wait for it. When one rank fails, others notice soon after, and each would print a message. The
+ranks of a host share an unlinked temporary file; the first one to write to it prints. Hosts, and containers that share
+no folder, each print their own.
 """
 
 from __future__ import annotations
@@ -138,10 +137,9 @@ class Watchdog:
 
     def _async_error_text(self) -> str | None:
         """The library's own error; an error of asking does not end the watch."""
-        try:
+        with contextlib.suppress(Exception):
             return self._async_error()
-        except Exception:
-            return None
+        return None
 
     def _end(self, kind: str, doing: str | None = None) -> None:
         if not self._finished.is_set():
@@ -153,11 +151,9 @@ class Unwatched:
 
     stopped: int | None = None
 
-    def beat(self, doing: str) -> None:
-        pass
+    def beat(self, doing: str) -> None: ...
 
-    def failed(self, reason: str | None, lost: bool = False) -> None:
-        pass
+    def failed(self, reason: str | None, lost: bool = False) -> None: ...
 
 
 class FirstReporter:
@@ -173,9 +169,8 @@ class FirstReporter:
                 path = None
         path = world.bcast(path)
         self._file: int | None = None
-        if path is not None:
-            with contextlib.suppress(OSError):
-                self._file = os.open(path, os.O_RDWR)
+        with contextlib.suppress(OSError):
+            self._file = None if path is None else os.open(path, os.O_RDWR)
         world.bcast(world.gather(None) and None)  # all have opened it; the messages are those of every version
         if path is not None and world.rank == 0:
             Path(path).unlink()
@@ -381,9 +376,8 @@ def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | 
     if failure is not None and failure.inside:
         watch.failed(failure.text, failure.lost)
     world, nobody = session.world, session.world.size
-    own = failure is not None and not failure.lost
-    inside = failure is not None and failure.inside
-    lowest, _ = world.minmax([world.rank if holds else nobody for holds in (own, failure is not None, inside)])
+    facts = (False,) * 3 if failure is None else (not failure.lost, True, failure.inside)
+    lowest, _ = world.minmax([world.rank if holds else nobody for holds in facts])
     watch.failed(None)
     if lowest[2] < nobody:
         session.reset()

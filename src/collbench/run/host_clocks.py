@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import Session
 from collbench.errors import LibraryError
 from collbench.machine.facts import RankFacts
+from collbench.run.facts_of_ranks import by_key
 from collbench.schema.record import ClockError
 from collbench.timing.loop import Clock, Line, Messages, Stamps, error_in_words, native_loop
 
@@ -118,10 +119,9 @@ def synchronisation(to_parent: Sequence[Offset], direct: Sequence[tuple[int, int
         difference = abs(measured.at - measured.offset - to_parent[parent].at) if parent else 0
         offset[host] = measured.offset + offset[parent]
         half[host] = measured.half + half[parent] + math.ceil(difference * LARGEST_RATE)
-    crossed = [abs(measured.offset - int(offset[second] - offset[first])) for first, second, measured in direct]
-    return Synchronisation(
-        np.array([measured.at for measured in to_parent], np.int64), offset, half, max(crossed, default=0)
-    )
+    crossed = (abs(measured.offset - int(offset[second] - offset[first])) for first, second, measured in direct)
+    at = np.array([measured.at for measured in to_parent], np.int64)
+    return Synchronisation(at, offset, half, max(crossed, default=0))
 
 
 def line_of(host: int, past: Sequence[Synchronisation]) -> Line:
@@ -175,12 +175,9 @@ def on_rank_0s_clock(
 
 # Questions and answers between ranks ----------------------------------------------------------------------------------
 
-def ask(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> Offset:
-    """Ask another rank `n` times for its clock, while it answers. How far this one is ahead of it.
 
-    Raises:
-        LibraryError: the library returned an error.
-    """
+def ask(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> Offset:
+    """Ask another rank `n` times for its clock, while it answers: how far this one is ahead. Raises LibraryError."""
     before, theirs, after = (np.zeros(n, np.int64) for _ in range(3))
     if not _in_c(messages, other, clock, n, before, theirs, after):
         for i in range(n):
@@ -193,11 +190,7 @@ def ask(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> Off
 
 
 def answer(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> None:
-    """Tell another rank this clock, while it asks `n` times.
-
-    Raises:
-        LibraryError: as `ask`.
-    """
+    """Tell another rank this clock, while it asks `n` times."""
     if not _in_c(messages, other, clock, n, None, None, None):
         for _ in range(n):
             messages.receive(other)
@@ -226,8 +219,7 @@ class HostClocks:
 
     `seen` and `bound` (ns) are of the case that was begun last: how far clocks were from where they were expected, or a
     direct measurement of two hosts from that of the tree; and how far they can have been, whatever the paths took, when
-    they were synchronised and while stamps were taken.
-    `lasted` (ns) is what the last synchronisation took on this rank.
+    they were synchronised and while stamps were taken. `lasted` (ns) is what the last one took on this rank.
     """
 
     def __init__(self, session: Session, readers: Mapping[str, int], clock_id: str) -> None:
@@ -265,11 +257,7 @@ class HostClocks:
         self.seen = max(observed, self.past[-1].crossed)
 
     def synchronise(self) -> None:
-        """Measure all offsets anew, and see how far they are from what was expected.
-
-        Raises:
-            LibraryError: the library returned an error on this rank.
-        """
+        """Measure all offsets anew, and see how far they are from what was expected; errors as of `ask`."""
         world, began = self.session.world, self.session.clock()
         table = np.full((len(self.readers), 2, len(Offset._fields)), UNKNOWN)
         if world.rank == self.readers[self.host]:
@@ -312,10 +300,7 @@ def _assembled(table: NDArray[np.int64]) -> Synchronisation:
 
 def readers_of(clock_ids: Iterable[str]) -> dict[str, int]:
     """The first rank of each clock, of the clocks of all ranks."""
-    readers: dict[str, int] = {}
-    for rank, clock_id in enumerate(clock_ids):
-        readers.setdefault(clock_id, rank)
-    return readers
+    return {clock_id: ranks[0] for clock_id, ranks in by_key(clock_ids).items()}
 
 
 def host_clocks(session: Session, ranks: Sequence[RankFacts], clock_id: str) -> HostClocks | None:

@@ -145,17 +145,15 @@ class Peers:
 
     def variables(self) -> dict[str, str]:
         """The environment by which torch.distributed finds its world (`env://`), with a port that nobody uses yet."""
-        address = os.environ.get("MASTER_ADDR")
-        if not address:  # of rank 0; the loopback where all ranks have one hostname
+        if not (address := os.environ.get("MASTER_ADDR")):  # of rank 0; the loopback where all have one hostname
             names = allgather(self.world, socket.gethostname())
             address = "127.0.0.1" if len(set(names)) == 1 else str(names[0])
-        port = ""
-        if self.world.rank == 0:
+        rank, port = str(self.world.rank), ""
+        if rank == "0":
             with socket.socket() as free:
                 free.bind(("", 0))
                 port = str(free.getsockname()[1])
         port = self.decided(port)
-        rank = str(self.world.rank)
         return {
             "RANK": rank, "LOCAL_RANK": os.environ.get("LOCAL_RANK", rank), "WORLD_SIZE": str(self.world.size),
             "MASTER_ADDR": address, "MASTER_PORT": port, "OMP_NUM_THREADS": str(self.threads),
@@ -332,9 +330,8 @@ class ProgramRun:
         """Prepare, take every sample, verify.
 
         Raises:
-            ProgramFailed: it gave no result.
+            ProgramFailed, WrongResult: it gave no result, or a wrong one.
             ProgramSkipped: this machine or this folder cannot give what the case needs.
-            WrongResult: it gave a wrong one.
         """
         program, plan, title = self.program, self.plan, self.case.title
         self.peers.agreed(self._prepare)
@@ -357,12 +354,11 @@ class ProgramRun:
         return self.done
 
     def _prepare(self) -> None:
-        program, case = self.program, self.case.case
-        lacks = self._ask("lacks", lambda: program.lacks(case, self.folder or Path.cwd()))
+        lacks = self._ask("lacks", lambda: self.program.lacks(self.case.case, self.folder or Path.cwd()))
         if lacks is not None:
             raise ProgramSkipped(lacks)
         self.doing(f"{self.case.title}: preparing")
-        self._untimed("prepare", program.prepare)
+        self._untimed("prepare", self.program.prepare)
 
     def _execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure; if distributed, on all ranks at once."""
@@ -462,9 +458,7 @@ def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
     doing: Callable[[str], None] = lambda what: None, turns: Path | None = None,
 ) -> tuple[Measured, ...]:  # fmt: skip
-    """Run the program of a case. Returns on rank 0 for each measure a record, and its samples [ranks, n] in ns.
-
-    On the other ranks as many records, without numbers. Collective.
+    """Run the program of a case: for each measure a record, and on rank 0 its samples [ranks, n] in ns. Collective.
 
     `doing` is told what is executed next. `turns` has the pipes of a program whose world takes turns with others.
 
@@ -480,8 +474,7 @@ def measure_program(
         blank = Record(case=case.case, launch=0, status=status, reason=reason, check=check)
         return tuple((msgspec.structs.replace(blank, case=identity), None) for identity in case.identities)
 
-    missing = first_value(world, program.missing(program.choice(case.case)))
-    if missing is not None:
+    if (missing := first_value(world, program.missing(program.choice(case.case)))) is not None:
         return without_times("skipped", missing)
     meter = ContentionMeter(session.clock)
     meter.start()
@@ -501,8 +494,7 @@ def measure_program(
         contended, notes = facts_of_ranks.contended(meter.passed, world, own)
     else:
         contended, notes = facts_of_ranks.contended(done.stretch, world)
-    by_rank = world.gather(done)
-    if by_rank is None:
+    if (by_rank := world.gather(done)) is None:
         return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)
     common = _common(case, method, by_rank, turns is not None)
     notes = (*notes, *facts_of_ranks.notes(facts), *method.siblings, *common.notes)

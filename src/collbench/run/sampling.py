@@ -1,10 +1,8 @@
 """The timed part of a case: warm up, then batch after batch until the stop rule is met; from stamps to samples.
 
 A sample is last rank out minus first rank in, or the largest local time. It is made by reductions: no rank holds the
-stamps of another, so that time and memory grow with the samples, and hardly with the ranks.
-
-Between batches rank 0 decides for all ranks how many samples come next, how much slack the gate has, whether the gate
-changes and whether to stop, so that all ranks make the same calls.
+stamps of another, so that time and memory grow with the samples, and hardly with the ranks. Between batches rank 0
+decides for all ranks (`Decision`), so that all make the same calls.
 """
 
 from __future__ import annotations
@@ -86,11 +84,7 @@ class TimedCall:
     operations: int = 1
 
     def run(self, gate: GateSetting, n: int, burst: int | None = None) -> Stamps:
-        """Take `n` samples behind the gate.
-
-        Raises:
-            LibraryError: the library returned an error on this rank.
-        """
+        """Take `n` samples behind the gate; LibraryError, if the library returned an error on this rank."""
         call, burst = self.operation.call, burst or self.burst
         if self.driver == "native":
             return loop.run_native(call, gate, n, burst)
@@ -279,11 +273,11 @@ def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_ch
     """
     if clocks is None:
         return None
-    world, signals = timed_call.session.world, timed_call.session.signals
+    session = timed_call.session
     clocks.begin()
-    pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
+    pilot = timed_call.run(GateSetting("barrier", session.signals), PILOT)
     clocks.synchronise()
-    longest = world.minmax([int(np.median(pilot.left - pilot.entered))])[1][0]
+    longest = session.world.minmax([int(np.median(pilot.left - pilot.entered))])[1][0]
     if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
         return None
     return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
@@ -365,11 +359,7 @@ class Sampling:
             session.signals.announce()
 
     def take(self, n: int) -> None:
-        """Take a batch of `n` samples. Collective.
-
-        Raises:
-            LibraryError: the library returned an error on this rank.
-        """
+        """Take a batch of `n` samples. Collective."""
         self.done.append(self.on_one_clock(self.timed_call.run(self.gate, n)))
 
     def resume(self) -> None:
@@ -387,16 +377,11 @@ class Sampling:
         return self.clocks.common(stamps)
 
     def agree(self, watch: Watch) -> int:
-        """Let rank 0 decide from the reports of all ranks. Returns the size of the next batch. Collective.
-
-        Raises:
-            Interrupted: some rank was told to stop.
-        """
+        """Let rank 0 decide from the reports of all ranks: the size of the next batch. Collective."""
         session = self.timed_call.session
         late = [int(batch.late.sum()) for batch in self.done]
         _, largest = session.world.minmax([late[-1] if late else 0, sum(late), watch.stopped or 0])
-        decided = self._decide(*largest.tolist()) if session.world.rank == 0 else None
-        decision: Decision = session.world.bcast(decided)
+        decision: Decision = session.world.bcast(self._decide(*largest.tolist()) if session.world.rank == 0 else None)
         if decision.stop:
             raise Interrupted("interrupted.")
         if decision.gate != self.gate.kind:
@@ -411,11 +396,10 @@ class Sampling:
 
         Of all ranks the most late samples of the last batch and of all, and the signal that stopped one (0: none).
         """
-        stop = stopped > 0
         share = late / len(self.done[-1].late) if self.done else 0.0
         done = sum(len(batch.late) for batch in self.done)
         n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
-        slack = self.gate.slack
+        slack, gate = self.gate.slack, self.gate.kind
         if share > HOPELESS_SHARE:
             self.hopeless += 1
             slack *= 4
@@ -426,8 +410,8 @@ class Sampling:
         mostly_late = late_in_all > HOPELESS_SHARE * done
         give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
         if self.method.gate_may_change and give_up:
-            return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop, self._displacements("barrier"))
-        return Decision(n, slack, self.gate.kind, stop, self._displacements(self.gate.kind))
+            n, gate = self.method.stop.next_batch(0, 0.0), "barrier"
+        return Decision(n, slack, gate, stopped > 0, self._displacements(gate))
 
     def _displacements(self, gate: Gate) -> int:
         """A random number, because the number of control messages so far depends on names and paths.

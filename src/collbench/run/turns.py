@@ -12,6 +12,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,8 +29,9 @@ from collbench.schema.case import Case
 from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.loop import Stamps
 
-#: A line of /proc/self/maps (proc(5)): permissions, device, inode, path. A segment of System V has its number as inode.
-_MAP = re.compile(r"\S+ (\S{4}) \S+ (\S+) (\d+)\s*(.*)")
+#: A line of /proc/self/maps (proc(5)) for memory that is writable and shared. A segment of System V has its number as
+#: inode.
+_SHARED = re.compile(r"\S+ \Sw\Ss \S+ (?P<device>\S+) (?P<inode>\d+)\s*(?P<path>.*)")
 _SEGMENT = "/SYSV"
 
 #: Access modes under which a file is written.
@@ -53,12 +55,9 @@ def shareable(descriptors: frozenset[int] = frozenset()) -> frozenset[str]:
 
 def _mapped() -> Iterator[str]:
     for line in _text("/proc/self/maps").splitlines():
-        if (match := _MAP.match(line)) is None:
-            continue
-        permissions, device, inode, path = match.groups()
-        if permissions[1] != "w" or permissions[3] != "s" or inode == "0":
-            continue
-        yield f"segment {inode} of {_namespace('ipc')}" if path.startswith(_SEGMENT) else f"memory {device} {inode}"
+        if (match := _SHARED.match(line)) is not None and (inode := match["inode"]) != "0":
+            segment = match["path"].startswith(_SEGMENT)
+            yield f"segment {inode} of {_namespace('ipc')}" if segment else f"memory {match['device']} {inode}"
 
 
 def _opened(descriptors: frozenset[int]) -> Iterator[str]:
@@ -92,17 +91,15 @@ def _connected() -> Iterator[str]:
 
 
 def _namespace(kind: str) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return os.readlink(f"/proc/self/ns/{kind}")  # noqa: PTH115
-    except OSError:
-        return kind
+    return kind
 
 
 def _text(path: str) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 #: A slice without a quota lasts as the rule says; with one so many of its periods (s, of 100 ms as is usual).
@@ -137,8 +134,8 @@ class Turns:
             self._met = True
             # What the ranks hold that others may hold too, on which machine, and the processors that they are on.
             held, cores = set[str](), dict[str, set[int]]()
-            own = shareable(link.descriptors), machine_id(), own_cores()
-            for names, machine, processors in world.gather(own) or ():
+            here = shareable(link.descriptors), machine_id(), own_cores()
+            for names, machine, processors in world.gather(here) or ():
                 held |= {f"{name} on {machine}" for name in names}
                 cores.setdefault(machine, set()).update(processors)
             on_machines = tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
@@ -176,8 +173,7 @@ def sampled_in_turns(
     `quota`: a quota of processor time confines the ranks. `meter` runs in their own slices, as others use the cores
     between them, and after these if the case is to be measured alone.
     """
-    world = sampling.timed_call.session.world
-    stop = sampling.method.stop
+    world, stop = sampling.timed_call.session.world, sampling.method.stop
     synchronising = 0.0 if sampling.clocks is None else SYNCHRONISATIONS * sampling.clocks.lasted * 1e-9
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
                     samples=0 if stop.seconds else stop.cap,
@@ -200,11 +196,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     sampling.gate = sampling.gate.with_slack(order.slack)
     sampling.resume()
     sampling.displace()
-    rule = order.rule
-
-    def beat() -> None:
-        watch.beat(f"{doing}: timing")
-
+    rule, beat = order.rule, partial(watch.beat, f"{doing}: timing")
     _taken(sampling, beat, rule.discard, rule.discard_seconds, longest=rule.seconds)
     stamps = _taken(sampling, beat, order.operations or rule.operations, 0.0 if order.operations else order.seconds,
                     longest=0.0 if order.operations else rule.longest)  # fmt: skip
@@ -212,7 +204,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     sampling.keep(stamps, 1 if order.operations else rule.rounds)  # a plan that fixes samples keeps all of them
     times = sampling.times(stamps)
     halves = [_trimmed(half) for half in np.array_split(times.samples, 2)]
-    both = (halves[0], halves[1]) if halves[0] is not None and halves[1] is not None else None
+    both = None if halves[0] is None or halves[1] is None else (halves[0], halves[1])
     return Report(at="slice", gate=sampling.gate.kind, n=len(times.samples),
                   late=int(np.count_nonzero(~times.in_time)), seconds=_trimmed(times.samples), halves=both)  # fmt: skip
 

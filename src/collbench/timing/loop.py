@@ -142,9 +142,8 @@ class Call:
     @property
     def has_native(self) -> bool:
         """Whether every stage and the completion have a C form."""
-        if self.completion is not None and self.completion.native is None:
-            return False
-        return all(stage.native is not None for stage in self.stages)
+        stages = self.stages if self.completion is None else (*self.stages, self.completion)
+        return all(stage.native is not None for stage in stages)
 
     @property
     def streams(self) -> bool:
@@ -211,9 +210,6 @@ class Line:
         return first + self.offset + int(self.slope * (first - self.origin))
 
 
-#: The line of rank 0's own clock.
-SAME = Line()
-
 #: A rank that enters this much after the announced start is late (ns): a few reads of the clock.
 TOLERANCE_NATIVE = 200
 TOLERANCE_PYTHON = 1_000
@@ -234,7 +230,7 @@ class GateSetting:
     kind: Gate
     signals: Signals
     slack: int = 0
-    line: Line = SAME
+    line: Line = Line()  # that of rank 0's own clock
 
     def native_fields(self) -> tuple[object, ...]:
         """The gate as an argument of the native loop."""
@@ -319,12 +315,8 @@ class Stamps:
 
     @staticmethod
     def concatenate(batches: list[Stamps]) -> Stamps:
-        return Stamps(
-            np.concatenate([batch.entered for batch in batches]),
-            np.concatenate([batch.left for batch in batches]),
-            np.concatenate([batch.late for batch in batches]),
-            np.concatenate([batch.marks for batch in batches]),
-        )
+        fields = zip(*((batch.entered, batch.left, batch.late, batch.marks) for batch in batches), strict=True)
+        return Stamps(*(np.concatenate(of_batches) for of_batches in fields))
 
     def __getitem__(self, samples: slice) -> Stamps:
         """Those of some samples, as far as there are so many."""
@@ -349,20 +341,12 @@ def run_native(call: Call, gate: GateSetting, n: int, burst: int = 1) -> Stamps:
 
 
 def run_loop(
-    call: Call,
-    stages: tuple[tuple[Native, ...], ...],
-    gate: GateSetting,
-    burst: int,
-    stamps: Stamps,
-    reading: tuple[Native, int] | None = None,
-    device: NDArray[np.float32] | None = None,
-) -> None:
-    """Run the compiled loop over `stages` with the completion of `call`, into `stamps` and `device`.
+    call: Call, stages: tuple[tuple[Native, ...], ...], gate: GateSetting, burst: int, stamps: Stamps,
+    reading: tuple[Native, int] | None = None, device: NDArray[np.float32] | None = None,
+) -> None:  # fmt: skip
+    """Run the compiled loop over `stages` with the completion of `call`, into `stamps` and `device`; errors as above.
 
     `reading` is a call made after each sample, and the address to which it writes a float.
-
-    Raises:
-        LibraryError: as `run_native`.
     """
     loop = native_loop()
     assert loop is not None and call.has_native
@@ -451,13 +435,8 @@ def _undisturbed(halt: Halt) -> Iterator[None]:
 
 
 def native_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int) -> NDArray[np.float64]:
-    """Seconds [n]; C issues operations and events.
-
-    Raises:
-        LibraryError: the library returned an error.
-    """
-    stages: tuple[Stage, ...] = (watch.start, *call.stages, watch.stop)
-    issued = tuple(native for stage in stages for native in stage.native or ())
+    """Seconds [n]; C issues operations and events."""
+    issued = tuple(native for stage in (watch.start, *call.stages, watch.stop) for native in stage.native or ())
     milliseconds = np.zeros(n, np.float32)
     assert watch.native_read is not None and watch.cell is not None
     reading = (watch.native_read, int(watch.cell.ctypes.data))
