@@ -85,17 +85,18 @@ def nccl_step(a: NcclDialectArguments, function: str, python: Any, source: Any, 
     return CallStep(partial(python, *addresses, *numbers, a.stream), (call,))
 
 
-class ServedArguments(NcclDialectArguments, Protocol):
-    """For a collective with a server: `rank`, `ranks` and `root` are those of the world, `comm` is the workers'.
-
-    The chief is the first worker, rank 0 of `comm`. `send` and `recv` of the server are in host memory.
-    """
+class Served(Protocol):
+    """For a collective with a server, whose `send` and `recv` are in host memory. The chief is the first worker."""
 
     serving: bool
     chief: bool
 
     def landing(self, blocks: int) -> Any:
         """The chief's host memory [blocks, count], for what goes to or comes from the server."""
+
+
+class ServedArguments(NcclDialectArguments, Served, Protocol):
+    """`rank`, `ranks` and `root` are those of the world, `comm` is the workers', in which the chief is rank 0."""
 
     def link_send(self, blocks: Any) -> CallStep:
         """MPI_Send of host memory, from the server to the chief or from the chief to the server."""
@@ -129,23 +130,14 @@ class TorchDialectArguments(Arguments, Protocol):
         """Raises `Unsupported` in in-place cases: `function` has no in-place form."""
 
 
-class TorchServedArguments(TorchDialectArguments, Protocol):
-    """For a collective with a server, where workers have GPUs: `dist` is the workers' group, `link` for host memory.
+class TorchServedArguments(TorchDialectArguments, Served, Protocol):
+    """Where workers have GPUs: `dist` is the workers' group, `link` for host memory, and `chief_rank` is the chief."""
 
-    `chief` says whether this rank is the first worker, `chief_rank` who that is; `send` and `recv` of the server are in
-    host memory.
-    """
-
-    serving: bool
-    chief: bool
     chief_rank: int
     link: Any
 
     def buffer(self, blocks: int) -> Any:
         """Other GPU memory [blocks, count] than `send` and `recv`."""
-
-    def landing(self, blocks: int) -> Any:
-        """The chief's host memory [blocks, count], for what goes to or comes from the server."""
 
     def wait(self) -> None:
         """Until everything on this GPU is done."""

@@ -25,11 +25,11 @@ def nccl(a: NcclDialectArguments) -> Prepared:
     """Sends and receives in one group, as in nccl-tests; in place the root's block is not moved."""
     at_root = a.rank == a.root
     stays = a.in_place and at_root
-    own = a.recv[a.root : a.root + 1] if stays else a.send
+    block = a.recv[a.root : a.root + 1] if stays else a.send
     others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
     received = [a.recv_from(a.recv[rank : rank + 1], rank) for rank in others]
-    step = a.grouped(*([] if stays else [a.send_to(own, a.root)]), *received)
-    return Prepared(own, a.recv if at_root else None, *step, in_place=a.in_place)
+    step = a.grouped(*([] if stays else [a.send_to(block, a.root)]), *received)
+    return Prepared(block, a.recv if at_root else None, *step, in_place=a.in_place)
 
 
 def torch(a: TorchDialectArguments) -> Prepared:

@@ -23,11 +23,11 @@ def nccl(a: NcclDialectArguments) -> Prepared:
     """Sends and receives in one group, as in nccl-tests; in place the root's block is not moved."""
     at_root = a.rank == a.root
     stays = a.in_place and at_root
-    own = a.send[a.root : a.root + 1] if stays else a.recv
+    block = a.send[a.root : a.root + 1] if stays else a.recv
     others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
     sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in others]
-    step = a.grouped(*sent, *([] if stays else [a.recv_from(own, a.root)]))
-    return Prepared(a.send if at_root else None, own, *step, in_place=a.in_place)
+    step = a.grouped(*sent, *([] if stays else [a.recv_from(block, a.root)]))
+    return Prepared(a.send if at_root else None, block, *step, in_place=a.in_place)
 
 
 def torch(a: TorchDialectArguments) -> Prepared:

@@ -87,20 +87,14 @@ def roles_of(cases: tuple[tuple[CollectiveCase, ...], ...]) -> Roles:
 
 
 def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
-    """What none of these backends can do.
-
-    Raises:
-        PlanError: streaming, where every call is complete when it returns; a graph, where there is none.
-    """
+    """Raises PlanError for what none of these backends has: calls that only issue work, or graphs."""
     chosen = [backends.get(name) for name in names]
     if not plan.collectives:
         return
     listed = ", ".join(backend.name for backend in chosen)
     if plan.cadence == "streaming" and not any(backend.streams for backend in chosen):
-        raise PlanError(
-            f"cadence streaming: {listed} completes every call before it returns; use cadence isolated, or "
-            "nccl or torch-nccl."
-        )
+        reason = f"{listed} completes every call before it returns; use cadence isolated, or nccl or torch-nccl."
+        raise PlanError(f"cadence streaming: {reason}")
     if plan["cudagraph"] and not any("graph" in backend.axes for backend in chosen):
         raise PlanError(f"cudagraph {plan['cudagraph']}: {listed} has no CUDA graphs; use nccl.")
 
@@ -133,9 +127,8 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     """The cases of all benchmarks, each once.
 
     Raises:
-        PlanError: an unknown benchmark; several ranks for one that takes one; a parameter that a benchmark does not
-            have; a value of another type than its default; a case that it refuses, or of which it cannot tell the
-            memory or the work.
+        PlanError: an unknown benchmark; several ranks for one that takes one; an unknown parameter; a value of another
+            type than its default; a case that the benchmark refuses, or of which it cannot tell memory or work.
     """
     alone = ", ".join(name for name in plan.workloads if not workloads.get(name).distributed)
     if alone and ranks != 1:
@@ -161,10 +154,10 @@ def parameters_of(row: Program) -> tuple[str, ...]:
 
 
 def _values_by_axis(row: Program, requested: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
-    known = parameters_of(row)
+    parameters = parameters_of(row)
     for name in requested:
-        if name not in known:
-            hint = errors.suggestion(name, known) if known else "It has none."
+        if name not in parameters:
+            hint = errors.suggestion(name, parameters) if parameters else "It has none."
             raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
     listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in requested.items()}
     for axis in row.axes:
@@ -176,9 +169,9 @@ def _values_by_axis(row: Program, requested: dict[str, Any]) -> dict[str, tuple[
         if not values:
             raise PlanError(f"benchmark {row.name}: {name}: the list is empty; nothing would be measured.")
     sizes = {"size": tuple(map(_size, listed.get("size", row.sizes)))} if row.sizes else {}
-    own = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
-           for axis in row.axes}  # fmt: skip
-    return own | sizes
+    of_axes = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
+               for axis in row.axes}  # fmt: skip
+    return of_axes | sizes
 
 
 def _size(value: Any) -> int:
@@ -208,11 +201,7 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
 
 
 def _complete(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory and disk space, and without parameters that have no effect.
-
-    Raises:
-        PlanError: the benchmark refuses the case, or cannot tell what it takes.
-    """
+    """With its memory and disk space, and without parameters that have no effect; PlanError if it is refused."""
 
     def ask(field: str, function: Callable[[Case], AnswerT]) -> AnswerT:
         try:
@@ -220,8 +209,7 @@ def _complete(row: Program, case: ProgramCase) -> ProgramCase:
         except Exception as error:  # somebody else's function: whatever it raises
             raise PlanError(f"benchmark {case.title}: its {field} raised {type(error).__name__}: {error}.") from error
 
-    reason = ask("refuses", row.refuses)
-    if reason is not None:
+    if (reason := ask("refuses", row.refuses)) is not None:
         raise PlanError(f"benchmark {case.title}: {reason}.")
     for of_row in row.measures:
         ask(f"amount of {of_row.name}", of_row.amount)
@@ -305,9 +293,8 @@ def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]
         for record in _skip(case, reason)
         if chosen.measures((record.case,))
     )
-    return PlanRunner(
-        plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped, chosen
-    )
+    every = (*cases, programs) if starting else cases
+    return PlanRunner(plan, options, command, (*usable, *starting), every, skipped, chosen)
 
 
 def perform(experiment: PlanRunner, sink: RecordSink) -> None:
@@ -495,8 +482,7 @@ def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...], messages: bool
 def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1, folder: str = ".") -> DoesNotFit | None:
     """Why the program that allocates or writes the most does not fit on this machine, which has so many of the ranks.
 
-    None where it does. Programs run one by one, with their files in `folder`. One that cannot run here is skipped
-    later, with the reason.
+    Programs run one by one, with their files in `folder`. One that cannot run here is skipped later, with the reason.
     """
     able = [case for case in cases if _missing(case) is None]
     on_machine = ((case.memory * here // case.case.where.ranks, case) for case in able)

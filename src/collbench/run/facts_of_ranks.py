@@ -1,8 +1,6 @@
 """Facts of all ranks: compared with the places planned for them, and as records and the manifest of a run have them.
 
-Places, software, cores, GPUs and loaded libraries; and whether ranks waited for CPUs while they were timed: for other
-tasks, or for their control group's quota. A launcher plans places, one for each rank. Where a resource manager starts
-the ranks, a shape of its hosts is planned.
+A launcher plans places, one for each rank. Where a resource manager starts the ranks, a shape of its hosts is planned.
 """
 
 from __future__ import annotations
@@ -64,16 +62,19 @@ def facts_of_all(world: World, facts: RankFacts) -> tuple[RankFacts, ...]:
 
     What ranks have in common is sent by one of them.
     """
-    *common, own = parts_of(facts)
-    gathered = [*(gathered_once(world, part) for part in common), world.gather(own)]
+    *common, place = parts_of(facts)
+    gathered = [*(gathered_once(world, part) for part in common), world.gather(place)]
     if world.rank != 0:
         return ()
     return tuple(
         RankFacts(
-            *names, cores, container, msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings
+            host, kernel_id, clock_id, cores, container,
+            msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings,
         )
-        for names, confinement, namespaces, (cores, siblings), (container, gpu) in zip(*gathered, strict=True)
-    )
+        for (host, kernel_id, clock_id), confinement, namespaces, (cores, siblings), (container, gpu) in zip(
+            *gathered, strict=True
+        )
+    )  # fmt: skip
 
 
 def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
@@ -89,10 +90,9 @@ Numbered = Sequence[tuple[int, RankFacts]]
 
 
 def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Restrict this process to the cores planned for its rank, on the host and in containers, under any MPI.
+    """Restrict this process to the cores planned for its rank; programs that it starts find its GPU in `environ`.
 
-    Programs that it starts find the GPU planned for it in their environment. `places` are by rank; None: the
-    environment has a shape, or nothing was planned.
+    `places` are by rank; None: the environment has a shape, or nothing was planned.
 
     Raises:
         WorldMismatch: this rank may not use them.
@@ -114,8 +114,6 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
 
 def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> None:
     """Restrict this process to as many cores as planned: a part of its own where it may use those of other ranks too.
-
-    `shapes` are as `schema.world.shapes` returns them.
 
     Raises:
         WorldMismatch: it may use fewer; or the resource manager and its PMI disagree on its rank.
@@ -165,10 +163,7 @@ def place_difference(
 
 
 def shape_difference(shapes: Sequence[Shape], ranks: Sequence[RankFacts]) -> str | None:
-    """The first difference between shapes and where the ranks of a world are, in words; None: there is none.
-
-    Time and memory grow with the ranks, not with their square.
-    """
+    """The first difference between shapes and where the ranks of a world are, in words; None: there is none."""
     planned = sum(shape.ranks for shape in shapes)
     if len(ranks) != planned:
         return f"{counted(planned, 'rank')} were planned, and {len(ranks)} met"
@@ -259,13 +254,10 @@ def ranks_of(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
     gpus = tuple(rank.gpu for rank in facts)
     siblings = tuple(format_cores(cpu for threads in rank.siblings for cpu in threads) for rank in facts)
     return Ranks(
-        p50=tuple(p50),
-        binding=tuple(rank.binding for rank in facts),
-        container=tuple(rank.container for rank in facts),
-        gpu=gpus if any(gpus) else (),
+        p50=tuple(p50), gpu=gpus if any(gpus) else (), siblings=siblings if any(siblings) else (),
+        binding=tuple(rank.binding for rank in facts), container=tuple(rank.container for rank in facts),
         host=tuple(rank.host for rank in facts),
-        siblings=siblings if any(siblings) else (),
-    )
+    )  # fmt: skip
 
 
 def _of_many(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
@@ -290,9 +282,9 @@ _DELETED = " (deleted)"
 
 
 def notes_on_loaded(world: World) -> tuple[str, ...]:
-    """Collective: a note for each file that is asked for, on rank 0; none where nothing is asked for, and elsewhere.
+    """On rank 0 a note for each file that `WATCHED` names. Collective.
 
-    Asked again after each case, because a library may be loaded when it is first used.
+    Asked after each case, because a library may be loaded when it is first used.
     """
     if not (names := tuple(filter(None, os.environ.get(WATCHED, "").split(",")))):
         return ()
@@ -328,7 +320,7 @@ def _is_version(path: str, name: str) -> bool:
     return rest == "" or (rest.startswith(".") and len(rest) < len(Path(path).name))
 
 
-#: Most ranks that a note names.
+#: Most ranks that a note or a reason names.
 MOST_NAMED = 64
 
 
@@ -365,8 +357,7 @@ def is_shared(ranks: Iterable[RankFacts]) -> bool:
 def software(backend: Backend) -> tuple[tuple[str, str], ...]:
     """(name, version) of this program and of the libraries that move the data, in a form that any version reads.
 
-    A library that cannot be used here is left out, as NCCL where a server has no GPU; and so is one of programs, which
-    may use several of one name.
+    Without a library that cannot be used here, and without those of programs, which may use several of one name.
     """
     libraries: tuple[Library, ...] = ()
     with contextlib.suppress(BackendUnavailable):
@@ -444,7 +435,7 @@ COMMUNICATES = OwnTime(kernel=True)
 
 
 def contended(stretch: Stretch, world: World, own: OwnTime = COMMUNICATES) -> tuple[bool | None, tuple[str, ...]]:
-    """Collective. Whether a rank waited for more than a small share of the time, and notes for the record.
+    """Whether a rank waited for CPUs for more than a small share of the time, and notes for the record. Collective.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
     and are stopped for the rest of each period once it is used up. The kernel adds that up over the CPUs of the group,
@@ -486,16 +477,10 @@ def manifest(
         with contextlib.suppress(BackendUnavailable):  # known only when it is started; then it has none
             libraries |= dict.fromkeys(backend.libraries())
     return manifest_of(
-        plan, command,
-        ranks=session.world.size,
-        protocol=protocol(plan, gate, cadence),
-        rank_gpus=gpus if any(gpus) else (),
+        plan, command, ranks=session.world.size, protocol=protocol(plan, gate, cadence),
+        rank_gpus=gpus if any(gpus) else (), libraries=tuple(libraries), hosts=_hosts(session, ranks), environment={},
         thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
-        launcher=launcher.detect().title,
-        libraries=tuple(libraries),
-        hosts=_hosts(session, ranks),
-        environment={},
-        simulated=any(backend.simulated for backend in measured),
+        launcher=launcher.detect().title, simulated=any(backend.simulated for backend in measured),
     )  # fmt: skip
 
 
@@ -503,13 +488,9 @@ def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest
     """The manifest of a run that begins now, of one world or of many; `fields` are those in which these differ."""
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        collbench=collbench.__version__,
-        python=sys.version.split()[0],
-        command=tuple(facts.printable(word) for word in command),
-        title=plan.title,
-        plan=plan.document,
-        **fields,
-    )
+        collbench=collbench.__version__, python=sys.version.split()[0],
+        command=tuple(map(facts.printable, command)), title=plan.title, plan=plan.document, **fields,
+    )  # fmt: skip
 
 
 def completed(manifest: Manifest) -> Manifest:
@@ -517,8 +498,7 @@ def completed(manifest: Manifest) -> Manifest:
 
     All backends are asked what matters to them, used or not: comparisons must see what differs between two runs.
     """
-    libraries = tuple(hashed(library) for library in manifest.libraries)
-    environment = facts.environment(backends.variables())
+    libraries, environment = tuple(map(hashed, manifest.libraries)), facts.environment(backends.variables())
     return msgspec.structs.replace(manifest, libraries=libraries, packages=packages(), environment=environment)
 
 

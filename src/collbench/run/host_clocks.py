@@ -177,11 +177,7 @@ def on_rank_0s_clock(
 
 
 def ask(messages: Messages, other: int, clock: Clock, n: int = EXCHANGES) -> Offset:
-    """Ask another rank `n` times for its clock, while it answers. How far this one is ahead of it.
-
-    Raises:
-        LibraryError: the library returned an error.
-    """
+    """Ask another rank `n` times for its clock, while it answers: how far this one is ahead. Raises LibraryError."""
     before, theirs, after = (np.zeros(n, np.int64) for _ in range(3))
     if not _in_c(messages, other, clock, n, before, theirs, after):
         for i in range(n):
@@ -223,8 +219,7 @@ class HostClocks:
 
     `seen` and `bound` (ns) are of the case that was begun last: how far clocks were from where they were expected, or a
     direct measurement of two hosts from that of the tree; and how far they can have been, whatever the paths took, when
-    they were synchronised and while stamps were taken.
-    `lasted` (ns) is what the last synchronisation took on this rank.
+    they were synchronised and while stamps were taken. `lasted` (ns) is what the last one took on this rank.
     """
 
     def __init__(self, session: Session, readers: Mapping[str, int], clock_id: str) -> None:

@@ -3,8 +3,6 @@
 Input element (rank, block, column) is a small integer from a hash, chosen so that every reduction is exact in every
 dtype. It repeats along the columns with a prime period. A collective treats all columns of a block alike, so its result
 repeats with the same period, and one period of it checks a buffer of any size in one pass without extra memory.
-
-Rank 0 makes every decision for all ranks, so that they make the same collective calls.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from collbench.collectives.row import Array, Collective, CollectiveCase, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.facts import ContentionMeter, Waited, waited_now
 from collbench.run import facts_of_ranks
-from collbench.run.facts_of_ranks import ranks_of
+from collbench.run.facts_of_ranks import MOST_NAMED, ranks_of
 from collbench.run.failures import Failure, Watch, cause, raise_on_all
 from collbench.run.sampling import Method, Sampling, TimedCall, Times, agree_on_driver, doubts, left_early, sample
 from collbench.run.turns import Turns, sampled_in_turns
@@ -219,9 +217,6 @@ def count_wrong_parts(received: tuple[Buffer, ...], period: Array, tolerance: fl
 #: How late the last rank enters when a barrier is checked (ns).
 BARRIER_DELAY = 100_000
 
-#: Most ranks with a wrong result that a reason names.
-MOST_NAMED = 64
-
 
 class Refused(Exception):
     """The library does not have the operation at all; raised on all ranks."""
@@ -230,9 +225,8 @@ class Refused(Exception):
 def _perform(timed_call: TimedCall, watch: Watch) -> None:
     """Make the call once.
 
-    A call that only issues work fails at once: NCCL then knows that it has no algorithm. All ranks hear of it, unless
-    it failed on this rank alone, and the others wait. A call that performs the operation blocks the other ranks, so
-    that its error aborts the job.
+    A call that only issues work fails at once: NCCL then knows that it has no algorithm, and all ranks hear of it. One
+    that performs the operation blocks the other ranks, so that its error aborts the job.
     """
     if timed_call.operation.call.completion is None:
         timed_call.once()
@@ -312,11 +306,7 @@ Measured = tuple[Record, NDArray[np.int64] | None]
 def measure(
     case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, turns: Turns | None = None
 ) -> Measured:
-    """Measure one case. Collective: all ranks call it with the same arguments.
-
-    Returns:
-        On rank 0 the record and the samples in ns, [ranks, n] or above 64 ranks [1, n]; elsewhere a record without
-        numbers, and None.
+    """Measure one case. Collective: all ranks call it with the same arguments; rank 0 alone gets numbers.
 
     Raises:
         Interrupted: a rank was told to stop; raised on all ranks.
@@ -440,15 +430,14 @@ def calls_of(case: CollectiveCase, method: Method) -> int:
 
 def device_seconds(timed_call: TimedCall, sampling: Sampling) -> Seconds | None:
     """The operation's time on the slowest device, by the devices' own clocks; None without devices. Collective."""
-    world = timed_call.session.world
-    stamps = sampling.stamps
+    world, stamps = timed_call.session.world, sampling.stamps
     median = round(float(np.median(stamps.left - stamps.entered)))
     _, (device, slowest) = world.minmax([timed_call.operation.call.stopwatch is not None, median])
     if not device:
         return None
     n = operations_on_device(int(slowest) * 1e-9)
-    own = timed_call.device_times(n)
-    _, times = world.minmax(np.zeros(n, np.int64) if own is None else np.rint(own * 1e9).astype(np.int64))
+    seconds = timed_call.device_times(n)
+    _, times = world.minmax(np.zeros(n, np.int64) if seconds is None else np.rint(seconds * 1e9).astype(np.int64))
     return summarise(np.maximum(times, 1))
 
 
@@ -492,10 +481,8 @@ def fill_results(
     if len(valid) == 0:
         reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use gate barrier"
         return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), results.matrix
-    legs = {}
-    if len(stages) > 1:
-        times = results.legs[:, in_time]
-        legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=True)}
+    times = results.legs[:, in_time] if len(stages) > 1 else results.legs[:0]
+    legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=False)}
     ranks = ranks_of([median * 1e-9 for median in results.p50], method.ranks)
     seconds = summarise(valid)
     notes = (*blank.notes, *doubts(blank.clock_error, seconds.p50 * blank.burst))

@@ -330,9 +330,8 @@ class ProgramRun:
         """Prepare, take every sample, verify.
 
         Raises:
-            ProgramFailed: it gave no result.
+            ProgramFailed, WrongResult: it gave no result, or a wrong one.
             ProgramSkipped: this machine or this folder cannot give what the case needs.
-            WrongResult: it gave a wrong one.
         """
         program, plan, title = self.program, self.plan, self.case.title
         self.peers.agreed(self._prepare)
@@ -459,9 +458,7 @@ def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
     doing: Callable[[str], None] = lambda what: None, turns: Path | None = None,
 ) -> tuple[Measured, ...]:  # fmt: skip
-    """Run the program of a case. Returns on rank 0 for each measure a record, and its samples [ranks, n] in ns.
-
-    On the other ranks as many records, without numbers. Collective.
+    """Run the program of a case: for each measure a record, and on rank 0 its samples [ranks, n] in ns. Collective.
 
     `doing` is told what is executed next. `turns` has the pipes of a program whose world takes turns with others.
 

@@ -90,17 +90,15 @@ def _connected() -> Iterator[str]:
 
 
 def _namespace(kind: str) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return os.readlink(f"/proc/self/ns/{kind}")  # noqa: PTH115
-    except OSError:
-        return kind
+    return kind
 
 
 def _text(path: str) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 #: A slice without a quota lasts as the rule says; with one so many of its periods (s, of 100 ms as is usual).
@@ -135,8 +133,8 @@ class Turns:
             self._met = True
             # What the ranks hold that others may hold too, on which machine, and the processors that they are on.
             held, cores = set[str](), dict[str, set[int]]()
-            own = shareable(link.descriptors), machine_id(), own_cores()
-            for names, machine, processors in world.gather(own) or ():
+            here = shareable(link.descriptors), machine_id(), own_cores()
+            for names, machine, processors in world.gather(here) or ():
                 held |= {f"{name} on {machine}" for name in names}
                 cores.setdefault(machine, set()).update(processors)
             on_machines = tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
@@ -174,8 +172,7 @@ def sampled_in_turns(
     `quota`: a quota of processor time confines the ranks. `meter` runs in their own slices, as others use the cores
     between them, and after these if the case is to be measured alone.
     """
-    world = sampling.timed_call.session.world
-    stop = sampling.method.stop
+    world, stop = sampling.timed_call.session.world, sampling.method.stop
     synchronising = 0.0 if sampling.clocks is None else SYNCHRONISATIONS * sampling.clocks.lasted * 1e-9
     report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
                     samples=0 if stop.seconds else stop.cap,

@@ -210,9 +210,6 @@ class Line:
         return first + self.offset + int(self.slope * (first - self.origin))
 
 
-#: The line of rank 0's own clock.
-SAME = Line()
-
 #: A rank that enters this much after the announced start is late (ns): a few reads of the clock.
 TOLERANCE_NATIVE = 200
 TOLERANCE_PYTHON = 1_000
@@ -233,7 +230,7 @@ class GateSetting:
     kind: Gate
     signals: Signals
     slack: int = 0
-    line: Line = SAME
+    line: Line = Line()  # that of rank 0's own clock
 
     def native_fields(self) -> tuple[object, ...]:
         """The gate as an argument of the native loop."""
