@@ -85,7 +85,8 @@ def of_records(rows: Sequence[Record]) -> list[str]:
     lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
     works = [(record.work, record.case) for record in measured if record.work is not None]
     empty = len({case["size"] for work, case in works if work.amount == 0 < case["size"] and case["dtype"]})
-    lines += more(empty, "of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls")
+    lines += [f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty "
+              "calls"] * (empty > 0)  # fmt: skip
     if contended := [record for record in measured if record.contended]:
         lines.append(f"tasks waited for a CPU while these were measured: {_named(contended, measured, rows)}")
     return lines

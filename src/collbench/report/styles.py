@@ -307,7 +307,8 @@ class JsonStyle(_Quiet):
         return ""
 
     def end(self) -> str:
-        document = msgspec.json.encode({"manifest": msgspec.to_builtins(self.manifest), "records": self._records})
+        manifest = msgspec.to_builtins(getattr(self, "manifest", None))  # none where nothing was begun
+        document = msgspec.json.encode({"manifest": manifest, "records": self._records})
         return msgspec.json.format(document, indent=2).decode() + "\n"
 
 

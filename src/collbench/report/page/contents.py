@@ -14,7 +14,6 @@ from collbench.analysis.guidelines import check
 from collbench.analysis.options import Question, questions
 from collbench.analysis.own_sides import Suite, by_suite, factors_of, of_collectives
 from collbench.analysis.predictions import training_steps
-from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report import advice, verdict
 from collbench.report.advice import Advised, complete, costs, guideline_tables
@@ -280,28 +279,17 @@ def _benchmarks(
     """In the order of the picture; without `suites` in that of the run."""
     names = [benchmark for suite in suites for benchmark in suite.benchmarks]
     for number, benchmark in enumerate(names or dict.fromkeys(case.workload for case in observed.cells)):
-        of_benchmark = [question for question in questions if question.case.workload == benchmark]
-        cells = [cell for case, cell in observed.cells.items() if case.workload == benchmark]
-        yield _benchmark(benchmark, of_benchmark, cells, suites, stored, f"{name}-p{number}")
-
-
-def _benchmark(
-    benchmark: str, questions: Sequence[Question], cells: Sequence[Cell], suites: Sequence[Suite],
-    stored: StoredSamples | None, name: str,
-) -> Section:  # fmt: skip
-    drawn: list[Figure] = []
-    folded: list[Figure] = []
-    if stored is not None:
-        for number, question in enumerate(questions):
-            title = operation(question.case)
-            drawn += curves(question, f"{name}-{number}", title)
-            folded += strips(stored, question, f"{name}-{number}", title)
-    compared = [comparison for suite in suites for comparison in suite.compared.get(benchmark, ())]
-    refused = tuple(
-        f"Not compared: {refusal.label} ({refusal.why or _ONE_SIDE})."
-        for suite in suites for refusal in suite.refused if refusal.benchmark == benchmark
-    )  # fmt: skip
-    launches = launch_table(cells)
-    shown = tuple(compared_tables(compared)) if compared else (launches,)
-    more = (replace(launches, title=f"Times of {launches.title}"),) if compared and launches.rows else ()
-    return Section(benchmark, refused, shown, tuple(drawn), tuple(folded), more)
+        drawn: list[Figure] = []
+        folded: list[Figure] = []
+        of_benchmark = (question for question in questions if question.case.workload == benchmark)
+        for index, question in enumerate(of_benchmark if stored is not None else ()):
+            title, start = operation(question.case), f"{name}-p{number}-{index}"
+            drawn += curves(question, start, title)
+            folded += strips(stored, question, start, title) if stored is not None else []
+        compared = [comparison for suite in suites for comparison in suite.compared.get(benchmark, ())]
+        refused = (f"Not compared: {refusal.label} ({refusal.why or _ONE_SIDE})."
+                   for suite in suites for refusal in suite.refused if refusal.benchmark == benchmark)  # fmt: skip
+        launches = launch_table([cell for case, cell in observed.cells.items() if case.workload == benchmark])
+        shown = compared_tables(compared) if compared else [launches]
+        more = (replace(launches, title=f"Times of {launches.title}"),) if compared and launches.rows else ()
+        yield Section(benchmark, tuple(refused), tuple(shown), tuple(drawn), tuple(folded), more)
