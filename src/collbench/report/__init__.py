@@ -14,16 +14,14 @@ STYLES = {"table": "TableStyle", "nccl-tests": "NcclTestsStyle", "osu": "OsuStyl
 
 
 class Style(Protocol):
-    """All three return text to print, with its newlines; empty when there is nothing yet."""
+    """Text to print, with its newlines: before the first record, of each in the order of measurement, after the last.
 
-    def begin(self, manifest: Manifest) -> str:
-        """Before the first record."""
+    Empty when there is nothing yet; the last also when the run was cut short.
+    """
 
-    def add(self, record: Record) -> str:
-        """A record, in the order of measurement."""
-
-    def end(self) -> str:
-        """After the last record, also when the run was cut short."""
+    def begin(self, manifest: Manifest) -> str: ...
+    def add(self, record: Record) -> str: ...
+    def end(self) -> str: ...
 
 
 def new_style(name: str) -> Style:
