@@ -28,7 +28,7 @@ from collbench.cli import until
 from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import campaign, engines
-from collbench.launch.campaign import PreparedCampaign, finished, prepare
+from collbench.launch.campaign import PreparedCampaign, expand_and_check, finished, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import disturbances
@@ -193,7 +193,7 @@ def perform(
 
     `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run.
     """
-    expanded, begun, purpose = campaign.expand_and_check(plan), None, purpose or Purpose()
+    expanded, begun, purpose = expand_and_check(plan), None, purpose or Purpose()
     extends = before is not None and before is not plan
     if before is not None:
         begun = until.begun_run(before, folder)
