@@ -22,8 +22,7 @@
     ├── TimeOutError                    3    no progress within the time-out
     └── Interrupted                   130    Ctrl-C, SIGTERM, or standard output was closed
 
-`Unsupported` is not an error: a backend raises it where it does not have a case, which becomes a skipped record with
-the reason.
+`Unsupported` is not an error.
 """
 
 from __future__ import annotations
@@ -200,4 +199,4 @@ class Interrupted(CollbenchError):
 
 
 class Unsupported(Exception):
-    """A backend does not have this case, which is recorded as skipped with this text as reason."""
+    """No error: a backend does not have this case, which is recorded as skipped with this text as reason."""

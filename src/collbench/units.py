@@ -11,14 +11,12 @@ from fractions import Fraction
 
 from collbench.errors import UnitError
 
-#: The largest size in bytes; more would not fit a pointer.
-LARGEST_SIZE = 2**62
+LARGEST_SIZE = 2**62  # the largest size in bytes; more would not fit a pointer
 
-#: Characters of a number that a message quotes.
-LONGEST_QUOTE = 40
+LONGEST_QUOTE = 40  # characters of a number that a message quotes
 
 _SIZE = re.compile(r"(?P<number>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
-_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|ms|s|m|min|h)?")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -31,8 +29,7 @@ def parse_size(text: str | int) -> int:
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         raise UnitError(f"size {str(text)!r}: not a number of bytes. Write 8, 64K, 1M or 1G (powers of 1024).")
-    unit: int = 1024 ** _POWER[match["prefix"].upper()]
-    size = Fraction(match["number"]) * unit
+    size = Fraction(match["number"]) * _UNIT[match["prefix"].upper()]
     if size.denominator != 1:
         raise UnitError(f"size {str(text)!r}: not a whole number of bytes.")
     if size > LARGEST_SIZE:
@@ -49,18 +46,14 @@ def as_typed(text: str | float) -> str:
 
 def format_size(size: int) -> str:
     """`65536` as `64K`: the largest binary unit that divides it, so that `parse_size` gives it back exactly."""
-    for prefix in ("T", "G", "M", "K"):
-        unit: int = 1024 ** _POWER[prefix]
-        if size and size % unit == 0:
-            return f"{size // unit}{prefix}"
-    return str(size)
+    exact = (f"{size // unit}{prefix}" for prefix, unit in reversed(_UNIT.items()) if size and size % unit == 0)
+    return next(exact, "0")
 
 
 def format_bytes(size: float) -> str:
     """`1610612736` as `1.50 GiB`: rounded, for messages."""
-    for prefix in ("T", "G", "M", "K"):
-        unit: int = 1024 ** _POWER[prefix]
-        if size >= unit:
+    for prefix, unit in reversed(_UNIT.items()):
+        if prefix and size >= unit:
             return f"{size / unit:.2f} {prefix}iB"
     return f"{size:.0f} B"
 

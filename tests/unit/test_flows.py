@@ -13,7 +13,7 @@ from collbench import collectives
 from collbench.backends import mpi_staged
 from collbench.backends.mpi_cuda import CudaMpiArguments
 from collbench.backends.nccl import ServerArguments, WorkerArguments, chief_of
-from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
+from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE
 from collbench.bindings.spec import HostBuffer, operation_of
 from collbench.collectives.row import CollectiveCase, Part, Prepared
@@ -154,7 +154,7 @@ def test_staged(collective: str, rank: int, before: list[str], call: str, after:
     parts, given, received = staged(collective, rank, 0)
     assert steps(parts) == [(OUT, before), (MPI, [call]), (BACK, after)]
     assert kinds(parts) == [2] * bool(before) + [1] * bool(after)
-    where = HostBuffer if collective.startswith("ps_") and rank == 0 else DeviceBuffer
+    where = HostBuffer if collective.startswith("ps_") and rank == 0 else DeviceBlocks
     assert all(isinstance(buffer, where) for buffer in (given, *received) if buffer is not None)
 
 

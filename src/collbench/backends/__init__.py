@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from collbench.bindings.spec import Backend
 
-#: The group of entry points by which other packages add backends.
-ENTRY_POINTS = "collbench.backends"
+ENTRY_POINTS = "collbench.backends"  # the group of entry points by which other packages add backends
 
 
 @cache

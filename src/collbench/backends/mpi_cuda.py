@@ -25,8 +25,7 @@ from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable
 from collbench.schema.axes import DTYPES, ThreadLevel
 
-#: Longest wait for a library to answer (s).
-ANSWER = 30.0
+ANSWER = 30.0  # longest wait for a library to answer (s)
 PROOF = 90.0
 
 #: Between processes other code of the library runs (CUDA IPC, which a container may forbid, or RDMA).
@@ -202,11 +201,7 @@ class CudaSession(DeviceMpiSession):
 
 
 def refusal(mpi: Any, gpu: str) -> str | None:
-    """Why this MPI is not given device pointers: it would crash on them, or copy them to the host unnoticed.
-
-    Of three levels the last one decides: built with CUDA, claims to take device pointers, and a device buffer sent and
-    checked, in a child process, because a library that cannot do it may crash.
-    """
+    """Why this MPI is not given device pointers: it would crash on them, or copy them to the host unnoticed."""
     reached = levels(mpi.Get_library_version(), library_path(), gpu)
     if reached.works:
         return None

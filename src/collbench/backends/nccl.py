@@ -143,8 +143,7 @@ class Registered:
             self._nccl.call("ncclMemFree", self._pointer)
 
 
-#: Tag of the messages between server and chief.
-TAG = 27
+TAG = 27  # tag of the messages between server and chief
 
 #: MPI's datatypes by item size: messages between server and chief are not reduced.
 _CARRIED = {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T", 8: "UINT64_T"}

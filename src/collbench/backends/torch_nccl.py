@@ -86,10 +86,6 @@ class TorchNccl:
     path: str
     handle: ctypes.CDLL | None
 
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        return tuple(map(int, self.version.split(".")))
-
     def reread_settings(self) -> bool:
         """Make it look at NCCL_DEBUG and its like again; False where this version cannot."""
         function = getattr(self.handle, "ncclResetDebugInit", None)
@@ -200,7 +196,8 @@ class TorchNcclSession(TorchSession):
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
-        set_own(share_variables(self._nccl.numbers, self.world.rank) if self.assigned.shared else {})
+        version = tuple(map(int, self._nccl.version.split(".")))
+        set_own(share_variables(version, self.world.rank) if self.assigned.shared else {})
         self.gpu = on_all(self.world, backend.name, self._open)
         # Longer than the watchdog's, which can say what was being done.
         self._timeout = timedelta(seconds=options.timeout + 10)

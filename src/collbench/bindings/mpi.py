@@ -234,8 +234,7 @@ def error_text(mpi: Any, code: int) -> str:
     return f"{text.rpartition(' ')[0] or text} ..."
 
 
-#: Of messages that compare clocks.
-CLOCK_TAG = 11
+CLOCK_TAG = 11  # of messages that compare clocks
 
 
 class MpiSession(Session):

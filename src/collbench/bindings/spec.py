@@ -33,8 +33,7 @@ T = TypeVar("T")
 
 PAGE = 4096
 
-#: How much of what is free the buffers may take; the rest is the library's.
-USABLE_SHARE = 0.95
+USABLE_SHARE = 0.95  # how much of what is free the buffers may take; the rest is the library's
 
 
 @dataclass(frozen=True)
@@ -336,20 +335,14 @@ def _stage_of(part: Part, symbols: Symbols) -> Stage:
 class Session(Protocol):
     """One rank's open backend. Defaults: calls report their own errors, and end with the process."""
 
-    #: The control plane.
-    world: World
-    #: Barrier and announcement for the gates.
-    signals: Signals
-    #: The thread level that was granted.
-    thread_level: ThreadLevel
+    world: World  # the control plane
+    signals: Signals  # for the gates
+    thread_level: ThreadLevel  # the one that was granted
     #: Nanoseconds; another than this where the backend simulates, whose worlds share it by construction.
     clock: Callable[[], int] = staticmethod(time.monotonic_ns)
-    #: Names a simulated clock, where ranks have several; None: the machine's, or one for all.
-    clock_id: str | None = None
-    #: The GPU that this rank uses; None: it uses none.
-    gpu: Gpu | None = None
-    #: By which ranks hear of a failure elsewhere; None: by the control plane alone.
-    failures: Failures | None = None
+    clock_id: str | None = None  # names a simulated clock, where ranks have several
+    gpu: Gpu | None = None  # that this rank uses
+    failures: Failures | None = None  # by which ranks hear of a failure elsewhere; None: by the control plane alone
 
     @property
     def transport(self) -> str | None:
@@ -359,9 +352,7 @@ class Session(Protocol):
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Allocate buffers and make the call. Collective.
 
-        Raises:
-            Unsupported: this backend does not have the case.
-            MemoryError: the buffers do not fit.
+        Raises Unsupported: this backend does not have the case; MemoryError: the buffers do not fit.
         """
 
     def is_lost_rank(self, error: BaseException) -> bool:
@@ -395,26 +386,16 @@ class Session(Protocol):
 class Backend(Protocol):
     """What `backends` finds by its name. Defaults: data on the host, an existing dialect, nothing of its own."""
 
-    #: That of its file or entry point.
-    name: str
-    #: One line.
-    summary: str
-    #: The reductions that it has.
-    ops: tuple[Op, ...]
-    #: Whether its times are simulated.
-    simulated: bool = False
-    #: Where the data lives.
-    device: Literal["cpu", "gpu"] = "cpu"
-    #: Whether operations can be issued back to back and completed once.
-    streams: bool = False
-    #: Axes of a case (`schema.axes`) that only some backends vary, and this one does.
-    axes: frozenset[str] = frozenset()
-    #: By the name of a collective, how it is called here instead of as its row says.
-    binders: Mapping[str, Binder] = MappingProxyType({})
-    #: Prefixes of the environment variables by which users change what is measured, for the manifest.
-    variables: tuple[str, ...] = ()
-    #: Distributions whose versions matter, for the manifest.
-    packages: tuple[str, ...] = ()
+    name: str  # that of its file or entry point
+    summary: str  # one line
+    ops: tuple[Op, ...]  # the reductions that it has
+    simulated: bool = False  # whether its times are
+    device: Literal["cpu", "gpu"] = "cpu"  # where the data lives
+    streams: bool = False  # whether operations can be issued back to back and completed once
+    axes: frozenset[str] = frozenset()  # of a case (`schema.axes`), that only some backends vary, and this one does
+    binders: Mapping[str, Binder] = MappingProxyType({})  # by collective: instead of its row's dialect
+    variables: tuple[str, ...] = ()  # prefixes of those by which users change what is measured, for the manifest
+    packages: tuple[str, ...] = ()  # distributions whose versions matter, for the manifest
 
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""
@@ -431,9 +412,7 @@ class Backend(Protocol):
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Start the world, call `body` for every rank of this process, shut the world down.
 
-        Raises:
-            BackendUnavailable: as `missing`.
-            WorldMismatch: the world is not the one that was started.
+        Raises BackendUnavailable: as `missing`; WorldMismatch: the world is not the one that was started.
         """
 
 

@@ -134,8 +134,7 @@ def one_of(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {name: (name,) for name in names}
 
 
-#: A sweep of more sizes than this is a typing error.
-MOST_SIZES = 10_000
+MOST_SIZES = 10_000  # a sweep of more sizes than this is a typing error
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,10 +148,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def expand(self) -> tuple[int, ...]:
         """The sizes in bytes, ascending.
 
-        Raises:
-            PlanError: min above max; a factor below 2, a step below 1 or far too many steps where more than one size
-                is asked for.
-            UnitError: a size that cannot be read.
+        Raises PlanError: min above max; a factor below 2, a step below 1 or far too many steps where more than one size
+        is asked for; UnitError: a size that cannot be read.
         """
         low, high = parse_size(self.min), parse_size(self.max)
         if low > high:
@@ -208,8 +205,7 @@ def name_and_number(policy: str) -> tuple[str, int]:
     return name, int(text) if is_number else 0
 
 
-#: Class of isolation, name, number.
-PolicyOrder = tuple[int, str, int]
+PolicyOrder = tuple[int, str, int]  # class of isolation, name, number
 
 
 def policy_order(policy: str) -> PolicyOrder:
@@ -398,10 +394,6 @@ def _after(word: str) -> Callable[[Value], str]:
     return lambda value: f"{word}{_label(value)}" if value not in (None, "") else ""
 
 
-def _if_true(words: str) -> Callable[[Value], str]:
-    return lambda value: words if value else ""
-
-
 def _or_none(value: Value) -> str:
     return str(value or "none")
 
@@ -458,7 +450,7 @@ AXES: dict[str, Axis] = {
                  "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                  flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"))),
         Axis("registered", "how", "buffers known to the communicator beforehand", False, of=bool,
-             words=_if_true("registered buffers"), advised=True, plan_key=PlanKey(
+             words=lambda value: "registered buffers" if value else "", advised=True, plan_key=PlanKey(
                  "registered", (False,), optional=True,
                  flag=Flag(("-R", "--local_register"), "nccl: buffers that NCCL allocates and registers.", "0|1",
                            words={"0": (False,), "1": (True,)}))),
@@ -468,8 +460,8 @@ AXES: dict[str, Axis] = {
                  values=lambda asked, support: (support.operations if asked else 0,), check=within(0, 10_000_000),
                  flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
                            "N"))),
-        Axis("in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
-             advised=True, plan_key=PlanKey(
+        Axis("in_place", "how", "the result takes the place of the input", False, of=bool, advised=True,
+             words=lambda value: "in place" if value else "", plan_key=PlanKey(
                  "in_place", (False,), values=places, nested=1,
                  flag=Flag(("--in-place",), "Measure the in-place form.", alone="yes",
                            words={"yes": (True,), "no": (False,), "both": (False, True)},

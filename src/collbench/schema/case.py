@@ -24,8 +24,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=512)]
 _Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Settings = dict[ShortText, _Text | _Whole | float | bool | None]
 
-#: Most settings that a case may have.
-MOST_SETTINGS = 64
+MOST_SETTINGS = 64  # most settings that a case may have
 
 _NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity", "seccomp"))
 

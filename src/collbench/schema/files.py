@@ -18,8 +18,7 @@ from collbench.errors import PlanError, RunReadError, RunWriteError, in_one_line
 
 T = TypeVar("T")
 
-#: Instead of what Python says of it.
-TOO_DEEP = "nested too deeply"
+TOO_DEEP = "nested too deeply"  # instead of what Python says of it
 
 #: A plan or site file has at most so many bytes, and so many dots in a line: `tomllib` takes time by the square of the
 #: parts of a key (5 s for the worst file that these allow).
@@ -63,9 +62,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def read_whole(path: Path, largest: int) -> bytes:
     """A regular file of at most `largest` bytes.
 
-    Raises:
-        RunReadError: it is not a regular file, or larger.
-        OSError: it cannot be read.
+    Raises RunReadError: it is not a regular file, or larger; OSError: it cannot be read.
     """
     require_regular(path)
     with path.open("rb") as file:
@@ -112,8 +109,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-#: Operations, bytes moved, elements.
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]  # operations, bytes moved, elements
 
 #: Bytes as a kernel reports them: up to the largest number that it has.
 ByteCount = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -123,11 +119,9 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)]
 RankCount = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 LaunchNumber = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 
-#: Operations in a sample.
-Burst = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+Burst = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]  # operations in a sample
 
-#: Cores, watts, seconds of a plan: never negative.
-Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]  # cores, watts, seconds of a plan: never negative
 
 #: What a check of a program measured: a residual, a share.
 FigureValue = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]

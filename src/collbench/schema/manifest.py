@@ -179,8 +179,7 @@ def decode(text: bytes, what: str = "manifest.json") -> Manifest:
         raise RunReadError(f"{what}: {error}") from error
 
 
-#: As long a manifest is one of many ranks (bytes).
-LARGEST_MANIFEST = 64 << 20
+LARGEST_MANIFEST = 64 << 20  # as long a manifest is one of many ranks (bytes)
 
 
 def read_manifest(directory: Path) -> Manifest:

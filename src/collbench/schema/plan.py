@@ -27,8 +27,7 @@ from collbench.units import as_typed, parse_duration
 
 _EXPECTED = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 
-#: Characters of a value that a message quotes.
-_QUOTED = 40
+_QUOTED = 40  # characters of a value that a message quotes
 
 
 def mistake_in(document: dict[str, Any], kind: type[msgspec.Struct], prefix: str = "") -> str | None:
@@ -98,15 +97,13 @@ def _found(value: Any) -> str:
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
 
 
-#: A time-out or a budget longer than eleven days is a typing error (s).
-LONGEST = 1e6
+LONGEST = 1e6  # a time-out or a budget longer than eleven days is a typing error (s)
 
 #: Operations of a burst, which are issued before the first is waited for, and samples of a case, which its rank holds
 #: until it is done; by default a case has at most `USUAL_CAP`.
 MOST_BURST, MOST_SAMPLES, USUAL_CAP = 1000, 10_000_000, 10_000
 
-#: A value of a parameter of a benchmark.
-Parameter = str | int | float | bool
+Parameter = str | int | float | bool  # a value of a parameter of a benchmark
 
 #: A benchmark by its name, or a table of its `name` and values of its parameters.
 Benchmark = str | dict[str, Parameter | tuple[Parameter, ...]]
@@ -136,12 +133,10 @@ else:
 
 
 Affinity = Literal["near", "far"]
-Seccomp = Literal["default", "unconfined"]
 
 MOST_LAUNCHES = 1000
 
-#: With fewer launches than these no comparison is decided.
-LEAST_DECIDING = 6
+LEAST_DECIDING = 6  # with fewer launches than these no comparison is decided
 MOST_RANKS = 256
 
 #: More ways to start a world than these are a typing error; more starts take days.
@@ -225,7 +220,7 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spare: Literal["idle", "chief"] = "idle"
     affinity: tuple[Affinity, ...] = ("near",)
     storage: tuple[str, ...] = ("overlay",)
-    seccomp: tuple[Seccomp, ...] = ("default",)
+    seccomp: tuple[Literal["default", "unconfined"], ...] = ("default",)
     hosts: tuple[int, ...] = (1,)
     launches: int = 8
     until: Until = "launches"

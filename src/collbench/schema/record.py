@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from collbench.errors import RunReadError
+from collbench.schema import files
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence, Case, Gate, SampleClock, Where, refuse_odd
 from collbench.schema.files import (
@@ -23,8 +24,6 @@ from collbench.schema.files import (
     Rank,
     RankCount,
     ShortText,
-    decode_plain,
-    is_plain,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Seconds, never negative, and less than three centuries.
-Time = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e10)]  # seconds, never negative, and less than three centuries
 
-#: Two quantiles that are one value may differ in their last digits.
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # two quantiles that are one value may differ in their last digits
 
 
 class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -408,7 +405,7 @@ def decode(line: bytes, what: str = "record", number: int = 0) -> Record:
 
 def _decode_any(line: bytes, what: str) -> Record:
     """A record that another program wrote, or with texts that must be escaped, or a damaged one."""
-    document = decode_plain(line)
+    document = files.decode_plain(line)
     if not isinstance(document, dict):
         raise RunReadError(f"{what}: not a record.")
     refuse_other_schema(document, what)
@@ -434,7 +431,7 @@ def _decode_usual(line: bytes) -> Record | None:
     try:
         case = _CASES.get(text) or _usual_case(text)
         usual = _PARTS.get(shared)
-        if usual is not None and is_plain(varying):
+        if usual is not None and files.is_plain(varying):
             varying, _, medians = varying.rpartition(_MEDIANS)
             part = _VARYING.decode(b'{"launch":%b,"p50":%b}' % (varying, medians))
             assert usual.ranks is not None
@@ -443,7 +440,7 @@ def _decode_usual(line: bytes) -> Record | None:
                 check=part.check, samples=part.samples, seconds=part.seconds,
                 ranks=msgspec.structs.replace(usual.ranks, p50=part.p50),
             )  # fmt: skip
-        if not is_plain(rest) or not rest.rstrip().endswith(_CURRENT):
+        if not files.is_plain(rest) or not rest.rstrip().endswith(_CURRENT):
             return None
         record = _RECORD.decode(_BLANK_CASE + rest)
     except (msgspec.DecodeError, RunReadError, UnicodeDecodeError, RecursionError):
@@ -468,7 +465,7 @@ def _shared_part(text: bytes) -> Record | None:
 
 
 def _usual_case(text: bytes) -> Case:
-    if not text.startswith(_CASE) or not is_plain(text):
+    if not text.startswith(_CASE) or not files.is_plain(text):
         raise RunReadError("no case stands first")
     case = msgspec.json.decode(text.removeprefix(_CASE), type=Case)
     refuse_odd(case, "case")
@@ -530,8 +527,7 @@ def _without_times(record: Record) -> Record:
 #: The variable by which a launcher asks: how names of files begin, `libmpi.so,libnccl.so`.
 WATCHED = "COLLBENCH_LOADED"
 
-#: In place of the SHA-256 of a file that a rank could not read, or that was removed since.
-UNREAD = "0" * 64
+UNREAD = "0" * 64  # in place of the SHA-256 of a file that a rank could not read, or that was removed since
 
 _NOTE = re.compile(r"loaded (?P<name>\S+): (?:no file|(?P<path>.+) \(sha256 (?P<sha256>[0-9a-f]{64})\))(?: on rank.*)?")
 

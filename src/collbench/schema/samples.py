@@ -3,9 +3,8 @@
 A file in the folder takes precedence over the member of the same name, so that a run can be read while it is packed,
 and records can be added to a packed run.
 
-Packing makes one archive of the files, so that a run is a few files: for repositories and transfers. Whenever it is
-interrupted, every samples file is complete in the folder or in the archive, and packing again finishes: the archive is
-written under a temporary name, synced, compared with the files and renamed; then the files are removed.
+Whenever packing is interrupted, every samples file is complete in the folder or in the archive, and packing again
+finishes: the archive is written under a temporary name, synced, compared with the files and renamed; then they go.
 """
 
 from __future__ import annotations
@@ -37,11 +36,9 @@ if TYPE_CHECKING:
 #: Above this many ranks a run keeps the samples instead of a row for each rank, and machines instead of ranks.
 ALL_RANKS_LIMIT = 64
 
-#: Most values that are read from a file: 1 GiB as int64.
-MOST_VALUES = 1 << 27
+MOST_VALUES = 1 << 27  # most values that are read from a file: 1 GiB as int64
 
-#: No operation takes longer (ns): more than a century.
-LONGEST = 1 << 62
+LONGEST = 1 << 62  # no operation takes longer (ns): more than a century
 
 #: By how much a record's median may differ from that of its samples, which are whole nanoseconds (s; share).
 ROUNDING, RELATIVE = 1e-9, 1e-6
@@ -49,8 +46,7 @@ ROUNDING, RELATIVE = 1e-9, 1e-6
 #: Bytes of a samples file besides its values: the longest header of NumPy's first format.
 LONGEST_HEADER = (1 << 16) + 10
 
-#: Read or compared at a time: values, or bytes.
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # read or compared at a time: values, or bytes
 
 
 def largest_file(ranks: int, n: int) -> int:
@@ -134,8 +130,7 @@ def disagreement(record: Record, samples: NDArray[np.int64]) -> str:
     return ""
 
 
-#: Where the samples files of a run are: packed, and otherwise.
-ARCHIVE, FOLDER = "samples.zip", "samples"
+ARCHIVE, FOLDER = "samples.zip", "samples"  # where the samples files of a run are: packed, and otherwise
 
 #: The name of a samples file, in records and in the archive.
 NAME = re.compile(rf"{FOLDER}/([A-Za-z0-9_-]{{1,200}}\.npy)")
@@ -346,8 +341,7 @@ def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
     return signed[np.newaxis]
 
 
-#: The largest samples file that is read (bytes).
-LARGEST_FILE = largest_file(1 << 20, 1 << 62)
+LARGEST_FILE = largest_file(1 << 20, 1 << 62)  # the largest samples file that is read (bytes)
 
 #: The archive's name while it is incomplete. Nothing reads it.
 _PARTIAL = f"{ARCHIVE}.part"
@@ -367,9 +361,8 @@ def pack(directory: Path) -> Packed | None:
 
     The same samples files give the same bytes (with one version of zlib): members are sorted, and have one date.
 
-    Raises:
-        RunReadError: not a run; the folder or the archive holds something else, or cannot be read.
-        RunWriteError: another program is writing the run, or the archive cannot be written. No sample is lost.
+    Raises RunReadError: not a run; the folder or the archive holds something else, or cannot be read; RunWriteError:
+    another program is writing the run, or the archive cannot be written. No sample is lost.
     """
     read_manifest(directory)
     path = directory / "records.jsonl"

@@ -24,22 +24,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import msgspec
 
 from collbench.errors import RequestError, RunReadError, RunWriteError
+from collbench.schema import files
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.case import Case, Where, refuse_odd
-from collbench.schema.files import (
-    Amount,
-    Count,
-    LaunchNumber,
-    ShortText,
-    decode_as,
-    lines_of,
-    locked,
-    read_whole,
-    require_regular,
-    write_synced,
-    write_whole,
-)
+from collbench.schema.files import Amount, Count, LaunchNumber, ShortText
 from collbench.schema.manifest import LARGEST_MANIFEST, Host, Manifest, read_manifest
 from collbench.schema.record import Record
 from collbench.schema.samples import rows_of, save_samples
@@ -60,9 +49,7 @@ def refuse_used(directory: Path) -> None:
 def refuse_unusable(directory: Path) -> None:
     """Whether a run can be created there, before anything is measured; nothing is left of the attempt.
 
-    Raises:
-        RequestError: there is a run in it, or something else.
-        RunWriteError: nothing can be written there.
+    Raises RequestError: there is a run in it, or something else; RunWriteError: nothing can be written there.
     """
     try:
         refuse_used(directory)
@@ -72,16 +59,13 @@ def refuse_unusable(directory: Path) -> None:
         raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
 
 
-#: A record of a thousand machines takes some hundred kilobytes.
-LONGEST_LINE = 64 << 20
+LONGEST_LINE = 64 << 20  # a record of a thousand machines takes some hundred kilobytes
 
 
 class RunWriter(contextlib.AbstractContextManager["RunWriter"]):
     """Creates a run directory and appends to it. Use as a context manager.
 
-    Raises:
-        RequestError: the directory already holds a run.
-        RunWriteError: it cannot be created or written.
+    Raises RequestError: the directory already holds a run; RunWriteError: it cannot be created or written.
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
@@ -91,8 +75,8 @@ class RunWriter(contextlib.AbstractContextManager["RunWriter"]):
             (directory / "samples").mkdir(parents=True, exist_ok=True)
             content = manifests.encode(manifest)
             manifests.decode(content, f"--out {directory}: the manifest would not be read back")
-            write_synced(directory / "manifest.json", content)
-            self._opened(locked((directory / "records.jsonl").open("xb", buffering=0)))
+            files.write_synced(directory / "manifest.json", content)
+            self._opened(files.locked((directory / "records.jsonl").open("xb", buffering=0)))
         except OSError as error:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
         except RunReadError as error:
@@ -109,8 +93,8 @@ class RunWriter(contextlib.AbstractContextManager["RunWriter"]):
         writer, path = cls.__new__(cls), directory / "records.jsonl"
         writer.directory = directory
         try:
-            require_regular(path)
-            file = locked(path.open("ab", buffering=0))
+            files.require_regular(path)
+            file = files.locked(path.open("ab", buffering=0))
             (directory / "samples").mkdir(exist_ok=True)  # a packed run has none
             stream = RecordStream(directory)
             writer.before = tuple(stream)  # nobody adds to them any more
@@ -142,7 +126,7 @@ class RunWriter(contextlib.AbstractContextManager["RunWriter"]):
         try:
             if path is not None and samples is not None:
                 save_samples(path, samples)
-            write_whole(self._records, line)
+            files.write_whole(self._records, line)
             os.fsync(self._records.fileno())
         except OSError as error:
             self._take_back(before, path)
@@ -225,7 +209,7 @@ class RecordStream:
 
     def __iter__(self) -> Iterator[Record]:
         path = str(self._path)
-        for number, line, complete in lines_of(self._path, LONGEST_LINE):
+        for number, line, complete in files.lines_of(self._path, LONGEST_LINE):
             if not complete:
                 self.truncated = True
                 return
@@ -276,7 +260,7 @@ def _replace(directory: Path, manifest: Manifest) -> None:
     path, part = directory / "manifest.json", directory / "manifest.json.part"
     try:
         part.unlink(missing_ok=True)
-        write_synced(part, manifests.encode(manifest))
+        files.write_synced(part, manifests.encode(manifest))
         part.replace(path)
     except OSError as error:
         raise RunWriteError(f"{path}: {error.strerror or error}.") from error
@@ -284,11 +268,9 @@ def _replace(directory: Path, manifest: Manifest) -> None:
 
 READINGS = "yardsticks.jsonl"
 
-#: The most cells of a launch, and yardsticks of a reading.
-MOST_YARDSTICKS = 64
+MOST_YARDSTICKS = 64  # the most cells of a launch, and yardsticks of a reading
 
-#: No line is longer (bytes).
-LONGEST_READING = 1 << 20
+LONGEST_READING = 1 << 20  # no line is longer (bytes)
 
 Moment = Literal["before", "after"]
 
@@ -335,7 +317,7 @@ def append_reading(directory: Path, reading: YardstickReading) -> None:
             file.truncate(end)
             file.seek(end)
             try:
-                write_whole(file, line)
+                files.write_whole(file, line)
             except OSError:
                 with contextlib.suppress(OSError):
                     file.truncate(end)
@@ -350,18 +332,17 @@ def read_readings(directory: Path) -> tuple[YardstickReading, ...]:
     Raises RunReadError: not a regular file, or a line that is not a reading (the message has its number).
     """
     path, readings = directory / READINGS, []
-    for number, line, complete in lines_of(path, LONGEST_READING):
+    for number, line, complete in files.lines_of(path, LONGEST_READING):
         if not complete:
             break
         try:
-            readings.append(decode_as(line, YardstickReading))
+            readings.append(files.decode_as(line, YardstickReading))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RunReadError(f"{path} line {number}: {error}") from error
     return tuple(readings)
 
 
-#: The sides of the launch plan of a gate, and of a self-test.
-SIDES = ("base", "other")
+SIDES = ("base", "other")  # the sides of the launch plan of a gate, and of a self-test
 
 GATE_PLAN, GATE_VERSION = "gate-plan.json", 3
 
@@ -376,8 +357,7 @@ class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     largest: Count | None = None
 
 
-#: By size, the smallest first; the last one is for all others.
-Margins = tuple[Margin, ...]
+Margins = tuple[Margin, ...]  # by size, the smallest first; the last one is for all others
 
 
 def margin_of(margins: Margins, case: Case) -> float:
@@ -414,7 +394,7 @@ def write_gate_plan(folder: Path, plan: GatePlan) -> None:
     """
     try:
         if not (folder / GATE_PLAN).exists():
-            write_synced(folder / GATE_PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
+            files.write_synced(folder / GATE_PLAN, msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n")
         (folder / GATE_UNFINISHED).touch()
     except OSError as error:
         raise RunWriteError(f"{folder}: {error.strerror or error}.") from error
@@ -440,7 +420,7 @@ def read_gate_plan(folder: Path) -> GatePlan:
     """
     path = folder / GATE_PLAN
     try:
-        plan = decode_as(read_whole(path, LARGEST_MANIFEST), GatePlan)
+        plan = files.decode_as(files.read_whole(path, LARGEST_MANIFEST), GatePlan)
         if plan.gate != GATE_VERSION:
             raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {GATE_VERSION}.")
         if not plan.cells:

@@ -205,9 +205,5 @@ class DeviceMpiBackend(MpiBackend):
     packages: tuple[str, ...] = (*MpiBackend.packages, *CUPY_PACKAGES)
 
     def missing(self) -> str | None:
-        """Whether there is an MPI that belongs to our mpiexec, and a GPU that this process may use.
-
-        A rank of a larger world may be a parameter server, which needs none: then `assign_gpus` refuses, when the ranks
-        have exchanged what they see.
-        """
+        """As of MPI. A rank of a larger world may be a parameter server, which needs no GPU: `assign_gpus` knows."""
         return super().missing() or (self.runtime.missing() if launcher.detect().size == 1 else None)

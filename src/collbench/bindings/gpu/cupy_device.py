@@ -218,8 +218,7 @@ class _Graph:
         self._runtime.graphDestroy(self._graph)
 
 
-#: An argument of a kernel: device memory, or an integer of at most 64 bits.
-Argument = Memory | int
+Argument = Memory | int  # an argument of a kernel: device memory, or an integer of at most 64 bits
 
 #: cublasMath_t and cublasOperation_t of cuBLAS's cublas_api.h. In the default mode no product of float32 is rounded to
 #: TF32 first.
@@ -306,17 +305,12 @@ class CupyCompute:
         one, zero = scale.ctypes.data, scale.ctypes.data + scale.itemsize
         no, factors = NOT_TRANSPOSED, (b.address, n, a.address, k)
         multiply = partial(cublas.sgemm, handle, no, no, n, m, k, one, *factors, zero, c.address, n)
-        return Stage(_Holding(multiply, scale))
+        return Stage(partial(_holding, multiply, scale))
 
 
-class _Holding:
-    """A call, and what it reads."""
-
-    def __init__(self, call: partial[object], *held: object) -> None:
-        self._call, self._held = call, held
-
-    def __call__(self) -> None:
-        self._call()
+def _holding(call: Callable[[], object], *held: object) -> None:
+    """Make a call, as a partial that holds what it reads."""
+    call()
 
 
 class _CupyKernels:
@@ -329,7 +323,7 @@ class _CupyKernels:
         library = driver_library()
         native = library.native(C("cuLaunchKernel", *launch.words), partial(explained, library))
         python = partial(self._cupy.cuda.driver.launchKernel, *launch.words)
-        return Stage(_Holding(python, launch, function), None if native is None else (native,))
+        return Stage(partial(_holding, python, launch, function), None if native is None else (native,))
 
 
 def driver_library() -> SharedLibrary:

@@ -22,8 +22,7 @@ from collbench.schema.manifest import Gpu
 from collbench.timing.loop import Native, Stage, Stopwatch
 from collbench.units import format_bytes
 
-#: cudaMemcpyKind, of the CUDA runtime's driver_types.h.
-HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
+HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind, of the CUDA runtime's driver_types.h
 
 
 class Memory(Protocol):
@@ -66,7 +65,11 @@ class Device(Protocol):
 
 
 class DeviceBlocks:
-    """[blocks, count] elements in device memory: can be sliced along the blocks, and accessed by copies alone."""
+    """[blocks, count] elements in device memory, a `Buffer` that can be sliced along the blocks.
+
+    It is accessed by copies alone, outside the stream: in the stream they would come after an operation that was not
+    waited for, and a missing wait would go unnoticed.
+    """
 
     def __init__(self, device: Device, memory: Memory, blocks: int, count: int, dtype: str, offset: int = 0) -> None:
         self.device, self.memory = device, memory
@@ -93,33 +96,25 @@ class DeviceBlocks:
     def array(self) -> Any:
         return self.device.array(self.address, self.shape[0] * self.shape[1], self.name, self.memory)
 
-
-class DeviceBuffer:
-    """`Buffer` over device memory, by copies outside the stream.
-
-    In the stream they would come after an operation that was not waited for, and a missing wait would go unnoticed.
-    """
-
-    def __init__(self, blocks: DeviceBlocks) -> None:
-        self._blocks = blocks
-        self.shape = blocks.shape
-        self.dtype = numpy_dtype(blocks.name)
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(self.name)
 
     def _address(self, block: int, start: int) -> int:
-        return self._blocks.address + block * self._blocks.block_size + start * self.dtype.itemsize
+        return self.address + block * self.block_size + start * DTYPES[self.name]
 
     def load(self, block: int, start: int, stop: int) -> Array:
         values = np.empty(stop - start, self.dtype)
-        self._blocks.device.read(self._address(block, start), values)
+        self.device.read(self._address(block, start), values)
         return values
 
     def store(self, block: int, start: int, values: Array) -> None:
-        self._blocks.device.write(self._address(block, start), np.ascontiguousarray(values, self.dtype))
+        self.device.write(self._address(block, start), np.ascontiguousarray(values, self.dtype))
 
 
 def buffer_of(blocks: DeviceBlocks | Array) -> Buffer:
     """Where a row's input is written or its result appears: on the device, or on a rank without one on the host."""
-    return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
+    return blocks if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
 
 
 def no_room(device: Device, size: int) -> str:

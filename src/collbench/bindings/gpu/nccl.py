@@ -31,8 +31,7 @@ DATATYPE = {
 }  # fmt: skip
 SONAME = "libnccl.so.2"
 
-#: What a manifest says of backends over NCCL.
-NCCL_VARIABLES = ("NCCL_",)
+NCCL_VARIABLES = ("NCCL_",)  # what a manifest says of backends over NCCL
 #: Variables of an algorithm and of a protocol, which are read when a communicator is made.
 COMMUNICATOR_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")
 NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -197,8 +196,7 @@ def settings(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-#: What is logged outside of `observe`, and in it.
-_CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
+_CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"  # what is logged outside of `observe`, and in it
 #: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
