@@ -23,8 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -38,26 +37,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-#: The probability that anything false is said of one question: at most this.
-ALPHA = 0.05
-
-#: Differences of more than so many standard deviations of normal noise count as this many.
-TUNING = 1.345
-
-#: The standard deviation of normal noise over its median distance from the middle.
-_OF_NORMAL = 1.4826
-
-#: Steps to a location, places at which an end is looked for, and how often between two of these.
-_STEPS, _PLACES, _ROUNDS = 60, 24, 3
-
-#: At so many places at the most all cells are tested together, three times.
-_SHARED = 96
-
-#: So many times as long as a sum it takes to find the bounds of a cell, on which the number of arrangements depends.
-_PASSES = 2 * _PLACES * _ROUNDS
-
-#: Statistics that differ by less are equal: rounding breaks no ties.
-_EQUAL = 1e-9
+ALPHA = 0.05  # the probability that anything false is said of one question: at most this
+TUNING = 1.345  # differences of more than so many standard deviations of normal noise count as this many
+_OF_NORMAL = 1.4826  # the standard deviation of normal noise over its median distance from the middle
+_STEPS, _PLACES, _ROUNDS = 60, 24, 3  # steps to a location, places at which an end is looked for, rounds between two
+_SHARED = 96  # at so many places at the most all cells are tested together, three times
+_PASSES = 2 * _PLACES * _ROUNDS  # so many times as long as a sum it takes to find the bounds of a cell
+_EQUAL = 1e-9  # statistics that differ by less are equal: rounding breaks no ties
 
 
 class Launches(NamedTuple):
@@ -85,8 +71,7 @@ class Interval(NamedTuple):
 class Bounds(NamedTuple):
     """Logarithms of a cell's ratio: its location; what it is at least, of all cells at once; at most, by itself.
 
-    With a confidence of 95 % each: whatever x, no `lower` of the cells with a ratio of x at most is above x; and this
-    `upper` holds.
+    With a confidence of 95 % each: whatever x, no `lower` of cells with ratios of x at most is above x; `upper` holds.
     """
 
     value: float
@@ -115,7 +100,7 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cell], float]:
     """The cells of a question; and -1 where their logarithms are those of the base over the other side, else 1.
 
-    Without blocks the order does not depend on which side is the base: then neither does a sample of arrangements.
+    Without blocks neither their order nor a sample of arrangements depends on which side is the base.
     """
     if in_blocks:
         return _of_blocks([log_ratios(cell) for cell in cells]), 1.0
@@ -159,8 +144,8 @@ def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Boun
 def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
     """The least places that the test of all cells at that same place keeps for each of them.
 
-    What a cell's statistic must exceed at a place is found at some places for all cells, in between by straight lines;
-    and at the ends that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
+    What a statistic must exceed is found at some places for all cells, with straight lines in between, and at the ends
+    that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
     """
     values, spreads = np.array([(cell.value, max(cell.spread, _EQUAL)) for cell in cells]).T
     new = np.unique(values - spreads * np.geomspace(0.02, 20, _PLACES)[:, None])
@@ -196,10 +181,7 @@ def _lower_end(cell: _Blocks, places: NDArray[np.float64], critical: NDArray[np.
 
 
 def _critical(cells: Sequence[_Blocks], places: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """[places]: the least normal score that too few arrangements reach, apart from the measured one.
-
-    In an arrangement the largest of all cells counts, each at that place.
-    """
+    """[places]: the least normal score that too few arrangements reach: in each the largest of all cells counts."""
     beyond = int(alpha * len(cells[0].signs) + _EQUAL)
     if beyond == 0:
         return np.full(len(places), np.inf)
@@ -225,11 +207,10 @@ def of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches],
                 in_blocks: bool) -> dict[tuple[OptionKey, OptionKey], float]:  # fmt: skip
     """For every option in turn as the control, how much slower than each other one it is at least (logarithms).
 
-    By (other, control). The bounds of one control hold at once, so those of the best option do, whichever that is: with
-    a confidence of 1 - `ALPHA` no bound of the best is above 0 (Edwards and Hsu, Journal of the American Statistical
-    Association 78 (1983) 965-971). Without blocks each bound has its part of `ALPHA`.
-
-    `pairs` has each two options once. A pair needs at least six launches a side.
+    By (other, control), of `pairs`, each two options once, with six launches a side or more. The bounds of one control
+    hold at once, so those of the best option do, whichever that is: with a confidence of 1 - `ALPHA` no bound of the
+    best is above 0 (Edwards and Hsu, Journal of the American Statistical Association 78 (1983) 965-971). Without blocks
+    each bound has its part of `ALPHA`.
     """
     return {names: turn * _end(cell, kept, -turn) for names, cell, turn, kept in _of_controls(pairs, in_blocks, ALPHA)}
 
@@ -253,10 +234,8 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
             yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
 
 
-#: Which places a test keeps.
+#: Which places a test keeps; and which statistics stand out: large and small ones (`np.abs`), or those on one side.
 _Kept = Callable[["NDArray[np.float64]"], "NDArray[np.bool_]"]
-
-#: Which statistics stand out: both large and small ones (`np.abs`), or those on one side.
 _Fold = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 
@@ -276,8 +255,7 @@ def _kept(
     return kept
 
 
-#: The largest statistic where there are no other cells.
-_NONE = np.full(1, -np.inf)
+_NONE = np.full(1, -np.inf)  # the largest statistic where there are no other cells
 
 
 def _end(cell: _Cell, kept: _Kept, direction: float) -> float:
@@ -302,20 +280,14 @@ class _Cell(ABC):
     """
 
     freedom: int
-
-    @cached_property
-    @abstractmethod
-    def value(self) -> float: ...
-
-    @cached_property
-    @abstractmethod
-    def spread(self) -> float: ...
+    value: float
+    spread: float
 
     @abstractmethod
     def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[places, arrangements]: t of the bounded differences from a place, as a share of what is the most for it.
+        """[places, arrangements]: t of the bounded differences from a place, as a share of the most: a correlation.
 
-        With t and f its degrees of freedom, t / sqrt(f + t^2): a coefficient of correlation.
+        With t and f its degrees of freedom, t / sqrt(f + t^2).
         """
 
     def scores(self, place: float) -> NDArray[np.float64]:
@@ -353,17 +325,14 @@ def log_ratios(cell: Launches) -> dict[int, float]:
 def _of_blocks(cells: Sequence[dict[int, float]], either: bool = False) -> list[_Blocks]:
     """`either`: with all signs and their opposites, as bounds on one side need; else one of the two."""
     numbers = sorted(set().union(*cells))
-    rows = flips(len(numbers), _PASSES * sum(map(len, cells))).rows
+    rows = flips(len(numbers), _PASSES * sum(map(len, cells)))
     signs = (np.concatenate([rows, -rows]) if either else rows).astype(float)
     place = {number: index for index, number in enumerate(numbers)}
     return [_Blocks(np.array([*cell.values()]), signs[:, [place[number] for number in cell]]) for cell in cells]
 
 
 class _Blocks(_Cell):
-    """Of logarithms of ratios [n], and the signs of their blocks [arrangements, n].
-
-    The location is where the bounded differences add up to 0.
-    """
+    """Of logarithms of ratios [n], and the signs of their blocks [arrangements, n]."""
 
     def __init__(self, logs: NDArray[np.float64], signs: NDArray[np.float64]) -> None:
         self.logs, self.signs = logs, signs
@@ -377,25 +346,22 @@ class _Blocks(_Cell):
     def spread(self) -> float:
         return float(np.abs(self.logs - self.value).max())
 
-    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._shares(places, self.signs)
+    def shares(self, places: NDArray[np.float64], signs: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        differences = _bounded(self.logs - places[:, None])
+        most = np.sqrt(np.maximum(len(self.logs) * (differences**2).sum(axis=-1), 1e-300))
+        share: NDArray[np.float64] = differences @ (self.signs if signs is None else signs).T / most[:, None]
+        return share
 
     def measured(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
         """[places]: the normal scores of the launches as measured."""
-        return self.scores_of(self._shares(places, self.signs[:1])[:, 0])
-
-    def _shares(self, places: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
-        differences = _bounded(self.logs - places[:, None])
-        most = np.sqrt(np.maximum(len(self.logs) * (differences**2).sum(axis=-1), 1e-300))
-        share: NDArray[np.float64] = differences @ signs.T / most[:, None]
-        return share
+        return self.scores_of(self.shares(places, self.signs[:1])[:, 0])
 
 
 def _of_sides(cells: Sequence[Launches]) -> list[_Sides]:
     """The launches of a side have the same names in all cells."""
     others = sorted({number for cell in cells for number in cell.of_other})
     bases = sorted({number for cell in cells for number in cell.of_base})
-    names = exchanges(len(bases), len(others), _PASSES * sum(len(cell.base) + len(cell.other) for cell in cells)).rows
+    names = exchanges(len(bases), len(others), _PASSES * sum(len(cell.base) + len(cell.other) for cell in cells))
     of_other = {number: index for index, number in enumerate(others)}
     of_base = {number: index for index, number in enumerate(bases, start=len(others))}
     return [
@@ -408,10 +374,7 @@ def _of_sides(cells: Sequence[Launches]) -> list[_Sides]:
 
 
 class _Sides(_Cell):
-    """Of logarithms of times of the base [m] and of the other side [n]; `names` [arrangements, n + m], 1 on the other.
-
-    The location is where the bounded distances from the middle of both sides have the same mean on either side.
-    """
+    """Of logarithms of times of the base [m] and the other side [n]; `names` [arrangements, n + m], 1 on the other."""
 
     def __init__(self, base: NDArray[np.float64], other: NDArray[np.float64], names: NDArray[np.float64]) -> None:
         self.base, self.other, self.names = base, other, names
@@ -483,91 +446,53 @@ def _medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return middle
 
 
-#: Up to so many arrangements are taken all: the signs of 16 blocks.
-ALL = 1 << 15
-
-#: Where there are more, or all would take too long, so many are drawn, at the least and at the most.
-DRAWN = (249, 1999)
+ALL = 1 << 15  # up to so many arrangements are taken all: the signs of 16 blocks
+DRAWN = (249, 1999)  # where there are more, or all would take too long, so many are drawn, at the least and at the most
 SEED = 1
-
-#: Arrangements x launches that are computed: what bounds the time, a few seconds.
-_WORK = 5 * 10**7
-
-#: A statistic smaller by this share counts as equal: rounding breaks no ties.
-EQUAL = 1e-4
-
-
-@dataclass(frozen=True)
-class Arrangements:
-    """Ways to give launches their names, [number, positions]; the first is the one that was measured.
-
-    In blocks a position is a block, and an entry 1 or -1: names as measured, or exchanged. Otherwise a position is a
-    launch, and an entry 1 on the other side, 0 on the base. `drawn`: they are a sample, by `SEED`.
-    """
-
-    rows: NDArray[np.int8]
-    drawn: bool
+_WORK = 5 * 10**7  # arrangements x launches that are computed: what bounds the time, a few seconds
 
 
 @lru_cache(maxsize=4)  # a million entries each, at the most
-def flips(blocks: int, launches: int) -> Arrangements:
-    """Signs of so many blocks; those whose every sign is the opposite are left out, because they tell the same.
+def flips(blocks: int, launches: int) -> NDArray[np.int8]:
+    """Signs of so many blocks [arrangements, blocks]: 1 or -1, names as measured (all in the first) or exchanged.
 
-    `launches`: of all cells together, on which the number of arrangements depends.
+    Those whose every sign is the opposite are left out, because they tell the same. The more `launches` of all cells
+    together, the fewer there are: all, or a sample by `SEED`.
     """
     number = 1 << max(blocks - 1, 0)
     if number <= ALL and number * launches <= _WORK:
         bits = (np.arange(number)[:, None] >> np.arange(blocks)) & 1
-        return Arrangements((1 - 2 * bits).astype(np.int8), False)
+        return (1 - 2 * bits).astype(np.int8)
     rows = np.random.default_rng(SEED).choice(np.array([1, -1], np.int8), (_drawn(launches) + 1, blocks))
     rows[0] = 1
-    return Arrangements(rows, True)
+    return rows
 
 
 @lru_cache(maxsize=4)  # a million entries each, at the most
-def exchanges(base: int, other: int, launches: int) -> Arrangements:
-    """Ways to deal launches to two sides of these numbers; positions begin with those of the other side."""
+def exchanges(base: int, other: int, launches: int) -> NDArray[np.int8]:
+    """Ways to deal launches to two sides of these numbers [arrangements, other + base]: 1 on the other side, else 0.
+
+    The first is the one that was measured. `launches` as for `flips`.
+    """
     positions = base + other
-    measured = (np.arange(positions) < other).astype(np.int8)
     number = math.comb(positions, other)
     if number <= ALL and number * launches <= _WORK:
         rows = np.zeros((number, positions), np.int8)
-        chosen = np.array(list(combinations(range(positions), other)))  # the first is the one that was measured
+        chosen = np.array(list(combinations(range(positions), other)))
         np.put_along_axis(rows, chosen, 1, axis=1)
-        return Arrangements(rows, False)
-    rows = np.tile(measured, (_drawn(launches) + 1, 1))
+        return rows
+    rows = np.tile((np.arange(positions) < other).astype(np.int8), (_drawn(launches) + 1, 1))
     rows[1:] = np.random.default_rng(SEED).permuted(rows[1:], axis=1)
-    return Arrangements(rows, True)
+    return rows
 
 
 def _drawn(launches: int) -> int:
     return min(max(_WORK // max(launches, 1), DRAWN[0]), DRAWN[1])
 
 
-def step_down(measured: NDArray[np.float32], parts: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Adjusted p values [cells], from the measured statistics and those of all arrangements, in parts [cells, some].
-
-    That of a cell is the share of arrangements in which the statistic of any cell that stands out no more is as large
-    as its own: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section
-    2.6). A statistic depends on its own cell only, therefore it holds whichever of the cells differ (Romano and Wolf,
-    JASA 100 (2005) 94-108).
-    """
-    cells, number = len(measured), 0
-    order = np.argsort(measured, kind="stable")
-    least = (measured[order] * (1 - EQUAL))[:, None]
-    as_large = np.zeros(cells, np.int64)
-    for part in parts:
-        as_large += (np.maximum.accumulate(part[order], axis=0) >= least).sum(axis=1)
-        number += part.shape[1]
-    adjusted = np.empty(cells)
-    adjusted[order] = np.maximum.accumulate(as_large[::-1])[::-1] / number
-    return adjusted
-
-
 #: Of these parts of the wealth these shares are staked in each block: the bold part reaches 40 with six blocks that
 #: agree, the cautious one bears more that do not.
-STAKES = np.array([0.6, 0.9])
-PARTS = np.array([0.2, 0.8])
+PARTS, STAKES = np.array([0.2, 0.8]), np.array([0.6, 0.9])
 
 
 def ratio_at_any_time(
@@ -598,8 +523,9 @@ def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
 
 def bounds_at_any_time(cells: Sequence[dict[int, float]]) -> list[Bounds]:
     """As `bounds.bounds`, by bets: they hold after every block. Each bet on one side needs half the wealth of two."""
-    each = [np.sort([*cell.values()]) for cell in cells]
-    return [Bounds(float(np.median(one)), _least(one, len(cells) / ALPHA), _most(one, 1 / ALPHA)) for one in each]
+    ordered = [np.sort([*cell.values()]) for cell in cells]
+    return [Bounds(float(np.median(of_cell)), _least(of_cell, len(cells) / ALPHA), _most(of_cell, 1 / ALPHA))
+            for of_cell in ordered]  # fmt: skip
 
 
 def of_controls_at_any_time(
@@ -611,7 +537,7 @@ def of_controls_at_any_time(
     for (base, other), cell in pairs.items():
         ordered = np.sort(np.log(cell.other) - np.log(cell.base))
         bounds[base, other] = _least(ordered, others[other] / ALPHA)
-        bounds[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
+        bounds[other, base] = -_most(ordered, others[base] / ALPHA)
     return bounds
 
 

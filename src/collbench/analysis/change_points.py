@@ -8,8 +8,7 @@ and its parts are tested again (divisive estimation: Matteson and James, JASA 10
 Goeman and Solari, Annals of Statistics 38 (2010) 3782-3810).
 
 Runs that resemble their neighbours are not as likely in any order. Each difference in the order of time is therefore
-divided by what a first-order autoregression makes of it, whose correlation is an upper limit (`Correlation`): the
-estimate is as uncertain as it is in random orders, and more so the more the series share.
+divided by what a first-order autoregression makes of it, whose correlation is an upper limit (`Correlation`).
 """
 
 from __future__ import annotations
@@ -22,31 +21,43 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collbench.analysis.bounds import ALPHA, step_down
+from collbench.analysis.bounds import ALPHA
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: The fewest values of a level: one or two strange values are no change.
-LEAST = 3
-
-#: Fewer values than this have no order that would be rarer than 5 %.
-FEWEST = 8
-
-#: Values and distances of more than so many spreads count as if they were as far.
-_FAR = 6.0
+LEAST = 3  # the fewest values of a level: one or two strange values are no change
+FEWEST = 8  # fewer values than this have no order that would be rarer than 5 %
+EQUAL = 1e-4  # a statistic smaller by this share counts as equal: rounding breaks no ties
+_FAR = 6.0  # values and distances of more than so many spreads count as if they were as far
+_SHARE = 0.5  # a run counts that has this share of the cells: times of a few are no statistic of all
+_AS_GOOD = 3.84  # by so many variances a place's squared errors may exceed the best's: chi-squared, one degree, 95 %
 
 #: The standard deviation over the mean and over the median distance of neighbours, of independent normal values.
 _OF_MEAN, _OF_MEDIAN = 0.8862, 1.0483
 
+#: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
+_LAGS = (2, 3, 4)
+
+#: Steps of more than so many spreads, at most so many of a series, are changes, and no correlation of neighbours.
+_STEP, _STEPS = 7.0, 2
+
+#: The confidence of the limit of a correlation, and the largest one: above it every level is a matter of taste.
+CONFIDENCE, MOST_CORRELATED = 0.7, 0.9
+WAVES = 0.5  # a correlation that makes waves of several runs
+
+#: Correlations, and `persistence` of a first-order autoregression with each.
+_GRID = np.linspace(0, MOST_CORRELATED, 91)
+_PERSISTENCE = np.log(np.mean([(1 - _GRID**lag) / (1 - _GRID) for lag in _LAGS], axis=0))
+
+#: Orders that are drawn, at the least and at the most, and how many splits in all of them bound their number.
+DRAWN, _WORK, SEED = (249, 999), 3 * 10**8, 1
+
 
 @cache
 def splits(n: int) -> NDArray[np.int64]:
-    """Intervals [start, stop) of `n` values and a split of each, `at`, `LEAST` values or more from both ends.
-
-    Rows are start, at and stop: [3, splits].
-    """
+    """Intervals of `n` values and a split of each, `LEAST` values or more from the ends: start, at, stop [3, splits]."""
     rows: list[tuple[int, int, int]] = []
     length = float(n)
     while length >= 2 * LEAST:
@@ -65,7 +76,7 @@ def spread_of(margin: float) -> float:
 
 
 def spreads(values: NDArray[np.floating], least: float) -> NDArray[np.floating]:
-    """The standard deviation [..., 1] of values [..., n] in time around their levels, at least `least`.
+    """The standard deviation [..., 1], at least `least`, of values [..., n] in time around their levels.
 
     By the median distance of neighbours, which neither outliers nor changes of the level widen.
     """
@@ -106,22 +117,6 @@ def statistics(ordered: NDArray[np.float32], least: float, r: float = 0.0) -> tu
     spread = np.abs(np.diff(clipped, axis=1)).mean(axis=1) * np.float32(_OF_MEAN)
     return np.asarray(jumps.max(axis=1) / np.maximum(spread, np.float32(least))), int(at[jumps[0].argmax()])
 
-
-#: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
-_LAGS = (2, 3, 4)
-
-#: Steps of more than so many spreads, at most so many of a series, are changes, and no correlation of neighbours.
-_STEP, _STEPS = 7.0, 2
-
-#: The confidence of the limit of a correlation, and the largest one: above it every level is a matter of taste.
-CONFIDENCE, MOST_CORRELATED = 0.7, 0.9
-
-#: A correlation that makes waves of several runs.
-WAVES = 0.5
-
-#: Correlations, and `persistence` of a first-order autoregression with each.
-_GRID = np.linspace(0, MOST_CORRELATED, 91)
-_PERSISTENCE = np.log(np.mean([(1 - _GRID**lag) / (1 - _GRID) for lag in _LAGS], axis=0))
 
 #: Whether neighbouring runs are alike: no, yes, or too few runs to tell no correlation from one of `WAVES`.
 Dependence = Literal["none", "alike", "unknown"]
@@ -164,12 +159,6 @@ def _without_steps(values: NDArray[np.floating], least: NDArray[np.floating]) ->
     return values
 
 
-#: Orders that are drawn, at the least and at the most, and how many splits in all of them bound their number.
-DRAWN = (249, 999)
-_WORK = 3 * 10**8
-SEED = 1
-
-
 @dataclass(frozen=True)
 class Trace:
     """A series in time: logarithms of times [n], and the numbers of their runs [n], ascending."""
@@ -201,7 +190,7 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
         tested |= {key: statistics(ordered(*key), least, correlation.limit) for key in long if key not in tested}
         if long:
             found = np.stack([tested[key][0] for key in long])
-            levels.update(zip(long, step_down(found[:, 0], [found]).tolist(), strict=True))
+            levels.update(zip(long, step_down(found).tolist(), strict=True))
         if min(levels.values(), default=1.0) > ALPHA:
             break
         split: dict[tuple[int, Level], float] = {}
@@ -213,10 +202,26 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
     return [tuple(level for of, level in levels if of == number) for number in range(len(traces))], correlation
 
 
-def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np.float32]]:
-    """Values of a level of a series, less their median, in every order: [orders, values].
+def step_down(statistics: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Adjusted p values [cells], from the statistics of all arrangements [cells, arrangements], the first as measured.
 
-    In each order all runs have a random number; the first order is time. The more splits, the fewer orders are drawn.
+    That of a cell is the share of arrangements in which the statistic of any cell that stands out no more is as large
+    as its own: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section
+    2.6). A statistic depends on its own cell only, therefore it holds whichever of the cells differ (Romano and Wolf,
+    JASA 100 (2005) 94-108).
+    """
+    order = np.argsort(statistics[:, 0], kind="stable")
+    ordered = statistics[order]
+    as_large = (np.maximum.accumulate(ordered, axis=0) >= ordered[:, :1] * (1 - EQUAL)).sum(axis=1)
+    adjusted = np.empty(len(statistics))
+    adjusted[order] = np.maximum.accumulate(as_large[::-1])[::-1] / statistics.shape[1]
+    return adjusted
+
+
+def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np.float32]]:
+    """Values of a level of a series, less their median, in every order: [orders, values], the first in time.
+
+    In each order all runs have a random number. The more splits, the fewer orders are drawn.
     """
     splits_of_all = sum(splits(len(trace.values)).shape[1] for trace in traces)
     number = min(max(_WORK // max(splits_of_all, 1), DRAWN[0]), DRAWN[1])
@@ -238,7 +243,7 @@ def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np
 def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
     """By the mean `persistence` of all series [orders]; random orders show how far an estimate may be off.
 
-    They are orders of the same runs for all series, so that series which share what moves them count as one.
+    They are orders of the same runs for all series, so series that share what moves them count as one.
     """
     if not persistences:
         return Correlation(0.0, 0.0, "unknown")
@@ -246,10 +251,6 @@ def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
     off = np.quantile(by_chance, (0.5, 1 - CONFIDENCE, ALPHA, 1 - ALPHA))
     estimate, limit, most, least_sure = np.interp(measured - off, _PERSISTENCE, _GRID).tolist()
     return Correlation(estimate, limit, "alike" if least_sure > 0 else "unknown" if most >= WAVES else "none")
-
-
-#: What the squared errors of a place may exceed those of the best by, in variances: chi-squared, one degree, 95 %.
-_AS_GOOD = 3.84
 
 
 def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) -> tuple[Level, ...]:
@@ -304,10 +305,6 @@ def may_begin(values: NDArray[np.float64], before: Level, after: Level, margin: 
     best = float(errors[LEAST:-LEAST].min())
     good = np.flatnonzero(errors[LEAST:-LEAST] <= best + _AS_GOOD * max(best / (len(errors) - 3), least))
     return before.start + LEAST + int(good[0]), before.start + LEAST + int(good[-1])
-
-
-#: A run counts that has this share of the cells: times of a few are no statistic of all.
-_SHARE = 0.5
 
 
 def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: float) -> dict[int, float]:

@@ -1,9 +1,8 @@
 """Estimates with intervals from a few launches: a median, and the ratio of the times of two sides.
 
-Everything here works on launches, which are independent evidence, and on the logarithm of times, so that the ratio of A
-over B is the inverse of that of B over A. Intervals come from order statistics, whose distribution is known whatever
-distribution the times have. They are interpolated between the two exact levels on either side of the one asked for,
-because with six or seven launches those levels lie far apart. SciPy is not needed.
+Of the logarithm of times, so that the ratio of A over B is the inverse of that of B over A. Intervals come from order
+statistics, whose distribution is known whatever that of the times, interpolated between the two exact levels on either
+side of the one asked for: with six or seven launches those lie far apart. SciPy is not needed.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from collbench.errors import PackageMissing, to_install
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-
 CONFIDENCE = 0.95
+FEWEST = 6  # below this many launches a side no interval of a median reaches 95 %
+_EXACT = 60  # above this many values a normal approximation replaces the exact distribution: its error is below 1e-3
 
-#: Below this many launches a side no interval of a median reaches 95 %.
-FEWEST = 6
-
-#: Above this many values a normal approximation replaces the exact distribution; its error is below 1e-3 there.
-_EXACT = 60
+#: By how much (s) the times of both sides can be wrong, because the clock has steps: half a step each.
+HalfSteps = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,10 @@ class Estimate:
 
 
 def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float = 0.0) -> Estimate:
-    """Median of `values` [n], in their unit, with the interval of Hettmansperger and Sheather.
+    """Median of `values` [n >= 1], each known to `half_step` either way, in their unit.
 
-    Statistics & Probability Letters 4 (1986) 75-79: order statistics, interpolated between the two levels on either
-    side of the confidence. `n` must be at least 1. Each value is known to `half_step` either way, and so is the median.
+    With the interval of Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986) 75-79: order statistics,
+    interpolated between the two levels on either side of the confidence.
     """
     ordered = np.sort(np.asarray(values, dtype=float)).tolist()
     n = len(ordered)
@@ -72,10 +69,7 @@ def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float =
 
 @lru_cache
 def _ends(n: int, confidence: float) -> tuple[int, int, float]:
-    """The two order statistics between which the lower end of the interval of `centre` lies; the weight of the inner.
-
-    The upper end lies between those as far from the largest value.
-    """
+    """The order statistics between which the lower end lies (the upper one mirrors it), and the weight of the inner."""
     cdf = _binomial_cdf(n)
     k = max(int(np.searchsorted(cdf, (1 - confidence) / 2, side="right")), 1)
     inside = min(k, (n - 1) // 2)
@@ -84,17 +78,12 @@ def _ends(n: int, confidence: float) -> tuple[int, int, float]:
     return k - 1, inside, float(max(0.0, (n - k) * share / (k + (n - 2 * k) * share)))
 
 
-#: By how much (s) the times of both sides can be wrong, because the clock has steps: half a step each.
-HalfSteps = tuple[float, float]
-
-
 def ratio_in_blocks(
     of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
 ) -> Estimate:
     """How many times as long `of` [n] takes as `over` [n], value i of both from one block: all values positive.
 
-    The median of the blocks' ratios with the interval of `centre`. What drifts from block to block divides out; what
-    jumps in a few blocks moves a median little, where it would widen the interval of a mean many times over.
+    By the median of ratios: what drifts divides out, and what jumps in a few blocks moves it little.
     """
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     log_ratio = centre(np.log(of_times) - np.log(over_times), confidence)
@@ -116,11 +105,10 @@ def in_logarithms(log_ratio: Estimate, resolution: float) -> Estimate:
 
 
 def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0, 0.0)) -> Estimate:
-    """How many times as long `of` [n] takes as `over` [m], two sides without common blocks.
+    """How many times as long `of` [n] takes as `over` [m], two sides without common blocks: all values positive.
 
     The Hodges-Lehmann estimate: the median of all differences of logarithms; the interval inverts the Mann-Whitney
-    test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3). All values
-    positive.
+    test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3).
     """
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     n, m = len(of_times), len(over_times)
@@ -180,11 +168,7 @@ def _normal_cdf(k: NDArray[np.int64], mean: float, deviation: float) -> NDArray[
 
 
 def needed(module: str, package: str) -> Any:
-    """The module of that name, which belongs to `package`.
-
-    Raises:
-        PackageMissing: it is not installed.
-    """
+    """The module of that name, which belongs to `package`. Raises PackageMissing where that is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

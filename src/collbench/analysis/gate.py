@@ -12,13 +12,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from collbench.analysis import environment
 from collbench.analysis.bounds import Bounds, Launches, bounds, bounds_at_any_time, log_ratios
-from collbench.analysis.compare import Comparison, Reason, compare
+from collbench.analysis.compare import MOST, Comparison, Reason, compare, hidden_by_clock
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
+from collbench.analysis.factors import differences_of, facts_of
 from collbench.analysis.launches import dependent, unequal
 from collbench.analysis.pairs import Pair, alike, undisturbed
-from collbench.analysis.planning import MOST, hidden_by_clock
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
@@ -29,7 +28,11 @@ from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, read, stem_of
 from collbench.schema.store import SIDES, GatePlan, Margins, margin_of
 
-_LOADER = "LD_"
+_LOADER = "LD_"  # variables of the loader begin so
+
+#: Exit codes: nothing is lost, and all was measured; a loss, or the other side is broken; no answer, or the gate was
+#: interrupted.
+PASSED, LOST, UNANSWERED = 0, 1, 4
 
 
 class GateSide(NamedTuple):
@@ -64,27 +67,23 @@ class Verified(NamedTuple):
 
 
 def sides_of(manifest: Manifest, where: str) -> GateSides:
-    """Both sides, as the manifest of the run has them.
+    """Both sides, as the manifest of the run has them. Raises RunReadError where its plan has not the sides of a gate.
 
-    Raises:
-        RunReadError: its plan does not have the sides of a gate; `where` names the run.
+    `where` names the run.
     """
     try:
         sides = msgspec.convert((manifest.plan or {}).get("sides", {}), dict[str, Side])
-        of_plan = [sides[name] for name in SIDES]
+        base, other = (sides[name] for name in SIDES)
     except (msgspec.ValidationError, KeyError) as error:
         raise RunReadError(f"{where}: its plan does not have the sides {' and '.join(SIDES)} of a gate.") from error
     experiment = manifest.experiment
     software = () if experiment is None else (*experiment.images, *experiment.environments)
-    base, other = (
-        _side(name, side, tuple(item for item in software if item.side == name))
-        for name, side in zip(SIDES, of_plan, strict=True)
-    )
-    return base, other
+    return _side(SIDES[0], base, software), _side(SIDES[1], other, software)
 
 
-def _side(name: str, side: Side, software: tuple[Image, ...]) -> GateSide:
+def _side(name: str, side: Side, software_of_both: tuple[Image, ...]) -> GateSide:
     """With the hashes of the library files that the side puts in front."""
+    software = tuple(item for item in software_of_both if item.side == name)
     hashes = {path: sha256 for item in software for path, sha256 in item.files.items()}
     return GateSide(name, side, {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}, software)
 
@@ -96,8 +95,8 @@ def watched_of(sides: GateSides) -> tuple[str, ...]:
 
 def unverified(sides: GateSides, run: Observed, cells: Sequence[Case]) -> Verified:
     """How the sides differ, by the manifest; what ranks loaded is in the cells (`not_loaded`)."""
-    facts = [environment.facts(run, [case.having(side=name) for case in cells]) for name in SIDES]
-    differences = environment.differences(*facts)
+    facts = [facts_of(run, [case.having(side=name) for case in cells]) for name in SIDES]
+    differences = differences_of(*facts)
     allowed = _allowed(sides, differences)
     refused = [Cause("differs", (name, text)) for name, text in differences.items() if name not in allowed]
     refused += [] if _images_replaced(sides) else _of_libraries(sides)
@@ -192,14 +191,12 @@ NAMES = ("not verified", "broken", "failed", "missing", "skipped", "not comparab
          "incomplete", "too few launches", "undecided", "slow at times", "contended", "oversubscribed", "shared GPU",
          "late", "drift")  # fmt: skip
 
-#: With these a cell has no answer even where its times differ.
-_VOID = frozenset(NAMES[:7])
+_VOID = frozenset(NAMES[:7])  # with these a cell has no answer even where its times differ
 
 #: What a user may accept beforehand: it makes an answer doubtful, and not wrong.
 ACCEPTABLE = ("contended", "drift", "late", "oversubscribed", "shared GPU", "slow at times", "unchecked")
 
-#: The share of launches from which on contention counts, and that of samples that were late.
-_OFTEN = 0.5
+_OFTEN = 0.5  # the share of launches from which on contention counts, and that of samples that were late
 
 Cells = tuple[Cell | None, Cell | None]
 
@@ -228,15 +225,12 @@ def doubt_on(
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
     doubts = [*_not_measured(cells)]
     if not doubts:
-        doubts = [
-            Doubt("not verified", (why,))
-            for side, cell in zip(sides, cells, strict=True)
-            if cell is not None and (why := not_loaded(sides, side, cell))
-        ]
+        doubts = [Doubt("not verified", (why,)) for side, cell in zip(sides, cells, strict=True)
+                  if cell is not None and (why := not_loaded(sides, side, cell))]  # fmt: skip
     if comparison is not None and not doubts:
         doubts = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
         doubts += [Doubt("drift")] if drifting else []
-    return sorted(doubts, key=lambda one: one.rank)
+    return sorted(doubts, key=lambda doubt: doubt.rank)
 
 
 def _not_measured(cells: Cells) -> Iterator[Doubt]:
@@ -245,10 +239,10 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
         if cell is None:
             yield Doubt("missing", (name,))
         elif fails:
-            own = cell.failed > cell.lost  # of others the machine or the cluster is the cause
-            alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
+            alone = name == SIDES[1] and not failed[0] and cells[0] is not None
+            broken = alone and cell.failed > cell.lost  # of others the machine or the cluster is the cause
             launches = len(cell.medians) + cell.failed + cell.skipped
-            yield Doubt("broken" if alone else "failed", (name, cell.failed, launches, *sorted(cell.reasons)))
+            yield Doubt("broken" if broken else "failed", (name, cell.failed, launches, *sorted(cell.reasons)))
         elif cell.skipped:
             yield Doubt("skipped", (name, *sorted(cell.reasons)))
 
@@ -331,10 +325,6 @@ def unfinished(cells: Sequence[tuple[Cell | None, Cell | None]], experiment: Exp
 
 AnswerState = Literal["broken", "loss", "no loss", "no answer"]
 
-#: Exit codes: nothing is lost, and all was measured; a loss, or the other side is broken; no answer, or the gate was
-#: interrupted.
-PASSED, LOST, UNANSWERED = 0, 1, 4
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -402,9 +392,7 @@ def judge(
 ) -> Judgement:  # fmt: skip
     """The answer to every planned cell, by what was measured on both sides alternately, before it was `interrupted`.
 
-    Raises:
-        RequestError: SciPy is not installed.
-        RunReadError: the run has not the sides of a gate.
+    Raises RequestError where SciPy is not installed, RunReadError where the run has not the sides of a gate.
     """
     manifest = run.manifests[0]
     sides = sides_of(manifest, run.name)
@@ -414,11 +402,9 @@ def judge(
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
     cell_pairs = list(zip(of_base, of_other, strict=True))
-    measured = {
-        pair: Pair(one, two, *SIDES, asked=software)
-        for pair, (one, two) in zip(cases, cell_pairs, strict=True)
-        if one is not None and two is not None
-    }
+    measured = {pair: Pair(base, other, *SIDES, asked=software)
+                for pair, (base, other) in zip(cases, cell_pairs, strict=True)
+                if base is not None and other is not None}  # fmt: skip
     found = compare(list(measured.values()))
     drifting = dependent([one.serial for one in found])
     compared = dict(zip(measured, bounded(found, margins), strict=True))
@@ -427,9 +413,8 @@ def judge(
     answers = []
     for pair, cells in zip(cases, cell_pairs, strict=True):
         comparison = compared.get(pair)
-        doubts = [
-            doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting) if doubt.name not in accepted
-        ]
+        doubts = [doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting)
+                  if doubt.name not in accepted]  # fmt: skip
         most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)

@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from collbench.analysis import environment
 from collbench.analysis.change_points import (
     FEWEST,
     Correlation,
@@ -24,17 +23,27 @@ from collbench.analysis.change_points import (
     outside,
     spread_of,
 )
-from collbench.analysis.environment import SideKey, side_of
 from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
+from collbench.analysis.factors import SideKey, facts_of, side_of, unlike
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.results import Cell, Way
-from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same_sources, sources
+from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
 
-#: Launches of one run are made within this time.
-LONGEST = timedelta(days=1)
+LONGEST = timedelta(days=1)  # launches of one run are made within this time
+_SAME_WORK = 1.05  # work that differs by more than this factor is not the same work, as for `compare`
+_RESTLESS = (1 / 3, 3)  # a fact that differs in more than this share of the runs, and this often, explains no change
+_NEAR = 3  # changes whose best places are farther apart than so many runs are never told as one
+_LATEST = 3  # a run is one of the latest where fewer than so many followed on its machine: plans may take turns
+
+#: Facts that explain no change: runs of another machine are another series, and a job has another number each time.
+_NO_CAUSE = frozenset({"simulated", "hosts", "cpu", "cores", "gpu", "allocation"})
+
+#: What explains a change most often, and what least often.
+_FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
+_LAST = ("host", "boot")
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
     if not runs:
         why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
         raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
-    refuse_same_sources(read)
+    refuse_same(read)
     return tuple(sorted(runs, key=lambda run: (run.started, run.name))), tuple(left_out), tuple(flaws)
 
 
@@ -119,7 +128,7 @@ def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
 
 def _timed(name: str, observed: Observed) -> TimedRun:
     """Raises RequestError where it holds no records, other things than launches of one run, or no time."""
-    if differences := environment.unlike(observed):
+    if differences := unlike(observed):
         text = "; ".join(f"{fact} {values}" for fact, values in differences.items())
         raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({text})")
     times = [_time(observed.name, manifest.created) for manifest in observed.manifests]
@@ -130,7 +139,7 @@ def _timed(name: str, observed: Observed) -> TimedRun:
     if not observed.cells:
         raise RequestError(f"{observed.name}: no records in it")
     sides = {side_of(case): case for case in observed.cells}
-    facts = {side: environment.facts(observed, [case]) for side, case in sides.items()}
+    facts = {side: facts_of(observed, [case]) for side, case in sides.items()}
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
     return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
 
@@ -167,10 +176,6 @@ def _entry(cell: Cell) -> RunCell:
         lacks = Lack("skipped", reasons) if cell.skipped else Lack("not resolved")
     by_way = {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
     return RunCell(by_way, cell.work, lacks)
-
-
-#: Work that differs by more than this factor is not the same work, as for `compare`.
-_SAME_WORK = 1.05
 
 
 @dataclass(frozen=True)
@@ -271,20 +276,6 @@ def _not_comparable(entry: RunCell, way: Way, work: Work) -> Lack | None:
     return None
 
 
-#: Facts that explain no change: runs of another machine are another series, and a job has another number each time.
-_NO_CAUSE = frozenset({"simulated", "hosts", "cpu", "cores", "gpu", "allocation"})
-
-#: What explains a change most often, and what least often.
-_FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
-_LAST = ("host", "boot")
-
-#: Facts whose values say nothing to a person.
-_ANOTHER = {"boot": "another one, the machine was restarted"}
-
-#: A fact that differs in more than this share of the runs, and this often, explains no change.
-_RESTLESS = (1 / 3, 3)
-
-
 @dataclass(frozen=True)
 class Renewal:
     """The run of that number is the first on this side in which these facts are others: name, and `old -> new`."""
@@ -308,14 +299,16 @@ def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
                 steps += 1
                 known = dict.fromkeys((*_FIRST, *(name for name in (*earlier, *facts) if name not in _LAST), *_LAST))
                 values = {name: (earlier.get(name, ""), facts.get(name, "")) for name in known if name not in _NO_CAUSE}
-                texts = {name: _ANOTHER.get(name) or _arrow(*both) for name, both in values.items() if len({*both}) > 1}
+                texts = {name: _arrow(*both) for name, both in values.items() if len({*both}) > 1}
+                if "boot" in texts:
+                    texts["boot"] = "another one, the machine was restarted"
                 if "library" in texts:  # whose file is another then
                     texts.pop("library-file", None)
                 changed.append(Renewal(number, run.machine, side, texts))
     counts = Counter(name for renewal in changed for name in renewal.facts)
-    share, times = _RESTLESS
-    kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items()
-                                if counts[name] <= max(times, share * steps)}) for renewal in changed)  # fmt: skip
+    most = max(_RESTLESS[1], _RESTLESS[0] * steps)
+    kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items() if counts[name] <= most})
+            for renewal in changed)  # fmt: skip
     return tuple(renewal for renewal in kept if renewal.facts)
 
 
@@ -328,10 +321,6 @@ def _arrow(old: str, new: str) -> str:
         same = next((at for at, (a, b) in enumerate(zip(gone[0].split(" "), words, strict=False)) if a != b), 0)
         come = [" ".join(words[same:])]
     return " -> ".join(", ".join(parts) or "none" for parts in (gone, come))
-
-
-#: Changes whose best places are farther apart than so many runs are never told as one.
-_NEAR = 3
 
 
 @dataclass(frozen=True)
@@ -447,10 +436,6 @@ class History:
     margin: float
     latest: tuple[LatestRun, ...] = ()
     first: int = 0
-
-
-#: A run is one of the latest where fewer than so many followed on its machine: plans may take turns.
-_LATEST = 3
 
 
 def history(path: Path, given: Sequence[str], margin: float) -> History:

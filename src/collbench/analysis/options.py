@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
+from collbench.analysis.factors import MENTIONED, differences_of, facts_of
 from collbench.analysis.results import Cell, joined
 from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError, suggestion
-from collbench.schema.axes import AXES, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
+from collbench.schema.axes import AXES, SOFTWARE, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
 from collbench.schema.case import Case
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
+_NO_STEP = AXES["isolation"].label(None)
 
 #: Factors in the order in which they are named. `library` is the image (on the host: the environment beside it, or the
 #: library itself) and the backend; `engine` is used where there are several.
@@ -75,11 +76,7 @@ class Question:
 
 
 def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
-    """The questions that a run answers, without options outside of `given`.
-
-    Raises:
-        RequestError: nothing is left.
-    """
+    """The questions that a run answers, without options outside of `given`. Raises RequestError: nothing is left."""
     fixed = _given(observed, given)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
     chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
@@ -94,11 +91,7 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
 
 
 def fixed_cells(observed: Observed, given: dict[str, str]) -> Observed:
-    """The run with only those cells that have these values of factors.
-
-    Raises:
-        RequestError: nothing is left.
-    """
+    """The run with only those cells that have these values of factors. Raises RequestError: nothing is left."""
     return replace(observed, cells={case: observed.cells[case] for case, _ in _given(observed, given)})
 
 
@@ -153,9 +146,6 @@ def _library_of(observed: Observed) -> str:
     return " and ".join(sorted(names))
 
 
-_NO_STEP = AXES["isolation"].label(None)
-
-
 def _words(case: Case, option: Option, factor: str) -> list[str]:
     """What a value may be called: its word among options, the axis's own, its name as a side of `--by`."""
     axis = factor.replace("-", "_")
@@ -176,14 +166,14 @@ def _program_at(case: Case) -> ProgramAt:
 
 def _programs(observed: Observed) -> dict[ProgramAt, str]:
     """What programs start or load at each place of a run, of those that are not the same everywhere."""
-    told: dict[ProgramAt, str] = {}
+    libraries: dict[ProgramAt, str] = {}
     for case in observed.cells:
-        if not case["backend"] and _program_at(case) not in told:
-            told[_program_at(case)] = environment.facts(observed, [case])["library"]
+        if not case["backend"] and _program_at(case) not in libraries:
+            libraries[_program_at(case)] = facts_of(observed, [case])["library"]
     names: dict[Case, set[str]] = {}
-    for (way, *_), held in told.items():
-        names.setdefault(way, set()).add(held)
-    return {at: held for at, held in told.items() if len(names[at[0]]) > 1}
+    for (way, *_), library in libraries.items():
+        names.setdefault(way, set()).add(library)
+    return {at: library for at, library in libraries.items() if len(names[at[0]]) > 1}
 
 
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
@@ -199,9 +189,7 @@ def _option(case: Case, library: str, several_backends: bool, several_engines: b
 
 
 #: What may differ between runs that are advised on together: it is what there is to choose from.
-_SOFTWARE = frozenset(
-    {"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host", "boot", "allocation"}
-)
+_CHOICE = SOFTWARE | MENTIONED | {"launcher"}
 
 
 def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_blocks: bool = False) -> Observed:
@@ -218,10 +206,8 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
         return first
     refuse_together((run.name, manifest) for run in runs for manifest in run.manifests)
     for other in others:
-        differing = environment.differences(
-            environment.facts(first, first.cells), environment.facts(other, other.cells)
-        )
-        wrong = {name: text for name, text in differing.items() if name not in _SOFTWARE | ignored}
+        facts = _differences(first, other)
+        wrong = {name: text for name, text in facts.items() if name not in _CHOICE | ignored}
         if wrong:
             listed = "; ".join(f"{name} {text}" for name, text in wrong.items())
             raise RequestError(
@@ -252,11 +238,13 @@ def differing(runs: list[Observed]) -> list[str]:
     first, *others = runs
     lines = []
     for other in others:
-        facts = environment.facts(first, first.cells), environment.facts(other, other.cells)
-        differences = environment.differences(*facts)
-        mentioned = [f"{name} {text}" for name, text in differences.items() if name in environment.MENTIONED]
+        mentioned = [f"{name} {text}" for name, text in _differences(first, other).items() if name in MENTIONED]
         lines += [f"{first.name} and {other.name} differ: {'; '.join(mentioned)}"] if mentioned else []
     return lines
+
+
+def _differences(first: Observed, other: Observed) -> dict[str, str]:
+    return differences_of(facts_of(first, first.cells), facts_of(other, other.cells))
 
 
 def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
@@ -282,5 +270,5 @@ def _software(case: Case, run: Observed) -> dict[str, str]:
     side = (case.where.image, case.where.on_host)
     if not any((other.where.image, other.where.on_host) == side for other in run.cells):
         return {}
-    facts = environment.facts(run, [case])
+    facts = facts_of(run, [case])
     return {name: facts.get(name, "") for name in ("library", "library-file")}

@@ -7,16 +7,14 @@ So alternating does not cancel it, and a block of launches that was contended on
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.factors import FACTORS, Factor, of_fact
+from collbench.analysis.factors import FACTORS, MENTIONED, PYTHON, Factor, differences_of, facts_of, of_fact
 from collbench.analysis.results import Cell, Way, methods
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
@@ -42,53 +40,47 @@ class Pair:
     asked: tuple[str, ...] = ()
 
 
-def match_cells(
+def _match_cells(
     base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]
-) -> tuple[Keyed, Keyed]:
+) -> tuple[Keyed, Keyed]:  # fmt: skip
     """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs.
 
     Raises:
         RequestError: cells of one run differ in these axes alone.
     """
-    axes = factor.axes if factor else ()
     matched: list[tuple[Keyed, Keyed]] = []
     several: RequestError | None = None
-    for dropped in (*(factor.fewer if factor else ()), axes):
+    for axes in (*factor.fewer, factor.axes) if factor else ((),):
         try:
-            matched.append((_keyed(base, dropped + ignored), _keyed(other, dropped + ignored)))
-        except _SeveralCells as error:
-            several = _several(error, dropped + ignored, factor, base, other)
+            of_base, of_other = (_keyed(run, axes + ignored, factor, (base, other)) for run in (base, other))
+            matched.append((of_base, of_other))
+        except RequestError as error:
+            several = error
     paired = [len(of_base.keys() & of_other.keys()) for of_base, of_other in matched]
     if several is not None and not any(paired):
         raise several
     return matched[paired.index(max(paired))]
 
 
-class _SeveralCells(Exception):
-    """Two cells of a run that differ only in what is left out of account."""
-
-    def __init__(self, run: str, first: Case, second: Case) -> None:
-        self.run, self.first, self.second = run, first, second
-
-
-def _keyed(observed: Observed, dropped: tuple[str, ...]) -> Keyed:
+def _keyed(observed: Observed, dropped: tuple[str, ...], factor: Factor | None, runs: tuple[Observed, ...]) -> Keyed:
+    """Raises RequestError where two cells differ only in what is dropped."""
     keyed: Keyed = {}
-    for cell in observed.cells.values():
-        key = cell.case.without(dropped)
-        if key in keyed:
-            raise _SeveralCells(observed.name, keyed[key].case, cell.case)
-        keyed[key] = cell
+    for case, cell in observed.cells.items():
+        if (first := keyed.setdefault(case.without(dropped), cell)) is not cell:
+            raise _several(observed.name, first.case, case, dropped, factor, runs)
     return keyed
 
 
-def _several(found: _SeveralCells, dropped: tuple[str, ...], factor: Factor | None, *runs: Observed) -> RequestError:
-    differing = [name for name in dropped if found.first[name] != found.second[name]]
-    listed = "; ".join(f"{axis.spelled} {axis.label(found.first[axis.name])} and {axis.label(found.second[axis.name])}"
-                       for axis in map(axis_of, differing))  # fmt: skip
+def _several(
+    run: str, first: Case, second: Case, dropped: tuple[str, ...], factor: Factor | None, runs: tuple[Observed, ...]
+) -> RequestError:  # fmt: skip
+    axes = [axis_of(name) for name in dropped if first[name] != second[name]]
+    listed = "; ".join(f"{axis.spelled} {axis.label(first[axis.name])} and {axis.label(second[axis.name])}"
+                       for axis in axes)  # fmt: skip
     by = f"--by {factor.name if factor else 'FACTOR'}"
     chosen = _choosing(dropped, runs)
     return RequestError(
-        f"{found.run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a "
+        f"{run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a "
         f"baseline, only one can be compared. {f'Choose one of them: {chosen}. ' if chosen else ''}{by} within one run "
         f"compares its sides: collbench compare RUN {by}, without a second run and without --baseline."
     )
@@ -108,9 +100,6 @@ def _choosing(dropped: tuple[str, ...], runs: tuple[Observed, ...]) -> str:
                                 for name, value in zip(chosen, wanted, strict=True))  # fmt: skip
     return ""
 
-
-#: The name of `--ignore`: records have it as their transport.
-NAME = "transport"
 
 #: The device of a record's transport: `overlay on ext4 (vda)`.
 _DEVICE = re.compile(r"\(([^()]+)\)")
@@ -132,12 +121,8 @@ def listed_facts(refusal: RequestError) -> str:
 
 
 def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
-    """Raise where the files of both sides were on known devices, which differ.
-
-    Raises:
-        SidesDiffer: they do, and nobody said to ignore it.
-    """
-    if NAME in ignored:
+    """Raises SidesDiffer where the files of both sides were on known devices, which differ, unless that is ignored."""
+    if "transport" in ignored:
         return
     differing = [pair for pair in pairs
                  if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other]  # fmt: skip
@@ -150,7 +135,7 @@ def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
         facts[f"{base_on} against {other_on}"] = None
     raise SidesDiffer(
         f"Two devices would be compared:{''.join(lines)}\n"
-        f"Measure both on one device (folder = ... in the plan). To compare anyway: --ignore {NAME}",
+        "Measure both on one device (folder = ... in the plan). To compare anyway: --ignore transport",
         {"storage": "; ".join(facts)},
     )
 
@@ -183,9 +168,8 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
         by_sides.setdefault((_side(pair.base.case), _side(pair.other.case)), []).append(pair)
     checked = []
     for same in by_sides.values():
-        base = environment.facts(observed, [same[0].base.case])
-        other = environment.facts(observed, [same[0].other.case])
-        checked += _checked(same, base, other, factor, ignored)
+        facts = facts_of(observed, [same[0].base.case]), facts_of(observed, [same[0].other.case])
+        checked += _checked(same, *facts, factor, ignored)
     return checked
 
 
@@ -221,15 +205,13 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
     Raises:
         RequestError: no case in common, several where one is needed, or another environment.
     """
-    base_cells, other_cells = match_cells(base, other, factor, _axes(ignored, base, other))
+    base_cells, other_cells = _match_cells(base, other, factor, _axes(ignored, base, other))
     common = [key for key in base_cells if key in other_cells]
     if not common:
         raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(base_cells, other_cells)}.")
     pairs = [Pair(base_cells[key], other_cells[key], base.name, other.name) for key in common]
-    of_base = environment.facts(base, [pair.base.case for pair in pairs])
-    of_other = environment.facts(other, [pair.other.case for pair in pairs])
-    nothing = Factor("run", (), frozenset(), lambda case: "", lambda case: 0)
-    return _checked(pairs, of_base, of_other, factor or nothing, ignored)
+    facts = facts_of(base, [pair.base.case for pair in pairs]), facts_of(other, [pair.other.case for pair in pairs])
+    return _checked(pairs, *facts, factor or Factor("run", (), frozenset()), ignored)
 
 
 def refuse_not_alternated(base: Observed, other: Observed) -> None:
@@ -368,9 +350,10 @@ def _checked(
     python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
     if factor.axes and not any(pair.base.case[axis] != pair.other.case[axis] for pair in pairs for axis in factor.axes):
         factor = replace(factor, implied=frozenset())  # the sides do not differ in it, so nothing comes with it
-    differences = environment.differences(base, other)
-    unsaid = environment.unsaid(base, other)
-    mentioned = environment.MENTIONED | unsaid | (frozenset() if python else environment.PYTHON)
+    differences = differences_of(base, other)
+    # not every engine knows these facts, or older runs lack them
+    unknown = {name for name in ("image-id", "priority", "huge-pages") if not (base.get(name) and other.get(name))}
+    mentioned = MENTIONED | unknown | (frozenset() if python else PYTHON)
     wrong = {name: text for name, text in differences.items()
              if name not in mentioned | ignored and not factor.implies(name)}  # fmt: skip
     if wrong:
@@ -440,19 +423,16 @@ def _of_sides(pair: Pair) -> Alike:
     base, other = pair.base, pair.other
     if not any(apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
         return _all(base, other)
-    counts: Counter[Way] = Counter()
-    for way in base.how:
-        counts[way] = min(len(_of_way(base, way, pair.free)), len(_of_way(other, way, pair.free)))
-    way, most = max(counts.items(), key=lambda item: (item[1], item[0]))
-    if most < FEWEST:
+    each = {way: (_of_way(base, way, pair.free), _of_way(other, way, pair.free)) for way in base.how}
+    of_base, of_other = each[max(each, key=lambda way: (min(map(len, each[way])), way))]
+    if min(len(of_base), len(of_other)) < FEWEST:
         return _all(base, other, method_differences(pair))
-    of_base, of_other = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
     left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
     return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], (), left_out)
 
 
 def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
-    return Alike(list(base.medians), list(other.medians), list(base.launches), list(other.launches), refused)
+    return Alike(base.medians, other.medians, base.launches, other.launches, refused)
 
 
 def _of_way(cell: Cell, way: Way, free: frozenset[str]) -> dict[int, float]:

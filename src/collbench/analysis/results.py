@@ -2,9 +2,6 @@
 
 What a record says besides its numbers is kept once for all rows that say the same, so a million records fit in a
 laptop's memory.
-
-A launch whose every sample is a multiple of 10 ns has a median that is one too. Ten such medians can be equal although
-the operation does not always take equally long, so no interval may be narrower than the step.
 """
 
 from __future__ import annotations
@@ -47,13 +44,10 @@ def how(record: Record) -> Way:
 @lru_cache
 def _shortest_burst(ways: frozenset[Way]) -> float:
     """The fewest operations of a sample, at least 1."""
-    bursts = [float(value) for way in ways for name, value in way if name == "burst"]
-    return max(min(bursts, default=1.0), 1.0)
+    return max(min((float(value) for way in ways for name, value in way if name == "burst"), default=1.0), 1.0)
 
 
-#: A time below a picosecond counts as 0: no clock resolves it.
-LEAST = 1e-12
-
+LEAST = 1e-12  # a time below a picosecond counts as 0: no clock resolves it
 _NO_WORK = Work(amount=0)
 
 
@@ -73,9 +67,9 @@ def in_turns(duet: Duet) -> InTurns:
     """From the valid slices of a launch: one follows its own where a round begins as the one before ended."""
     valid = [part for part in duet.slices if part.valid and part.seconds > 0]
     after: dict[bool, list[float]] = {True: [], False: []}
-    for earlier, one in zip(duet.slices, duet.slices[1:], strict=False):
-        if one.valid and one.seconds > 0:
-            after[one.place == 0 and earlier.place == duet.worlds - 1].append(math.log(one.seconds))
+    for earlier, later in pairwise(duet.slices):
+        if later.valid and later.seconds > 0:
+            after[later.place == 0 and earlier.place == duet.worlds - 1].append(math.log(later.seconds))
     before = fmean(after[True]) - fmean(after[False]) if all(after.values()) else None
     ages = [math.log(part.halves[1] / part.halves[0]) for part in valid if part.halves and min(part.halves) > 0]
     return InTurns(duet.started, before, fmean(ages) if ages else None)
@@ -117,10 +111,7 @@ def _facts_of(record: Record, slowed: tuple[str, ...], wrong: bool) -> Facts:
 
 
 class Extra(NamedTuple):
-    """What few rows have: CPU seconds and seconds, both for each sample; turns; what the check measured.
-
-    `file` is that of its samples, if it has another name than the usual one.
-    """
+    """What few rows have: CPU seconds and seconds, for each sample; turns; what the check measured; an odd `file`."""
 
     cpu: tuple[float, float] | None = None
     turn: InTurns | None = None
@@ -194,7 +185,7 @@ class Results:
         return {case: Cell(case, self, own, number, missing) for case, own, number, missing in each}
 
     def _again(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which of these rows, in the order of cases and launches, are of the same launch as the row before."""
+        """Which of these rows, in the order of cases and launches, are of the launch of the row before."""
         same = [np.diff(self.columns[name][rows], prepend=-1) == 0 for name in ("case", "launch")]
         again: NDArray[np.bool_] = same[0] & same[1]
         return again
@@ -400,10 +391,11 @@ class Cell:
 
     @property
     def half_step(self) -> float:
-        """How far the clock's step can move a time (s); a burst divides it by its operations.
+        """How far the clock's step can move a time (s), so that no interval may be narrower.
 
-        A median by half a step. The trimmed mean of a slice by the share that is left out at either end: operations
-        begin anywhere between two steps, so that the whole mean is true.
+        A median by half a step: ten can be equal though times are not. The trimmed mean of a slice by the share that is
+        left out at either end: operations begin anywhere between two steps, so that the whole mean is true. A burst
+        divides it by its operations.
         """
         step = self.results.origin.clock_step
         share = TRIMMED if self.facts and len(self.turns) == len(self.facts) else 0.5
@@ -426,7 +418,7 @@ def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pause it: of a hundred thousand cells it would take a sixth of the time that it takes to read them."""
+    """Pause it: with a hundred thousand cells it takes a sixth of the time of reading."""
     enabled = gc.isenabled()
     gc.disable()
     try:
