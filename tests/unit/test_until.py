@@ -23,9 +23,9 @@ from tests.unit.conftest import Collbench
 from tests.unit.decided_worlds import TOML, Launch, Played, Takes, clear, launches_of, noisy, taking
 
 from collbench.analysis.compare import compare
-from collbench.analysis.deciding import OpenAtPlace
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.pairs import within
+from collbench.analysis.planning import OpenAtPlace
 from collbench.analysis.runs import observe
 from collbench.cli import until
 from collbench.cli.plan import launch_cells

@@ -280,8 +280,14 @@ class _Cell(ABC):
     """
 
     freedom: int
-    value: float
-    spread: float
+
+    @cached_property
+    @abstractmethod
+    def value(self) -> float: ...
+
+    @cached_property
+    @abstractmethod
+    def spread(self) -> float: ...
 
     @abstractmethod
     def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:

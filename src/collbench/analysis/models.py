@@ -40,8 +40,7 @@ from collbench.schema.case import Case
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: A term as a function of the number of ranks, at least 2.
-Term = Callable[[int], float]
+Term = Callable[[int], float]  # of the number of ranks, at least 2
 
 
 @dataclass(frozen=True)
@@ -169,19 +168,16 @@ SHAPES: dict[str, tuple[Algorithm, ...]] = {
 }  # fmt: skip
 
 
-#: The fewest sizes in a piece: a line has two parameters.
-FEWEST_IN_PIECE = 3
-
-#: The most breaks between pieces.
-MOST_BREAKS = 2
+FEWEST_IN_PIECE, MOST_BREAKS = 3, 2  # sizes in a piece, whose line has two parameters; breaks between pieces
+FEWEST_SIZES = 4  # the fewest sizes of a series that is modelled: a line, and one more when one is held out
+FEWEST_RANKS = 3  # of a series without sizes the fewest rank counts; of any, to know errors at other rank counts
+BEYOND = 2  # rank counts further beyond those measured than by this factor have no interval: errors are of one step
+RESOLVED = 1e-3  # relative errors below this do not favour one model over another: no median is known better
 
 #: Parameters that a break counts for, besides those of the line behind it. Its position is one, but it is searched for:
 #: with 2, simulated series of 7 to 20 sizes of one line with 5 to 15 % of noise are broken in 5 to 30 % of cases, with
 #: 1 in 25 to 55 %; real switches (a time that jumps by a factor of 2) are found as often.
 PLACE = 2
-
-#: Relative errors below this do not favour one model over another: no median of launches is known better.
-RESOLVED = 1e-3
 
 #: Shapes whose criterion is this close to the best one's are as likely (Burnham and Anderson, Model Selection and
 #: Multimodel Inference, 2nd ed. (2002), section 2.6).
@@ -190,7 +186,7 @@ AS_LIKELY = 2.0
 
 @dataclass(frozen=True)
 class FitPoint:
-    """A cell as the fit sees it. `size` is the size asked for, `moved` the bytes that move after rounding.
+    """A cell as the fit sees it: the size asked for, and the bytes `moved` after rounding.
 
     `medians` are the launches' medians in seconds, `launches` their numbers, in the same order.
     """
@@ -258,12 +254,6 @@ def terms_of(points: Sequence[FitPoint], shape: Algorithm) -> NDArray[np.float64
     return np.array([shape.terms(point.ranks, point.moved) for point in points])
 
 
-def designs_of(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> dict[Algorithm, NDArray[np.float64]]:
-    """Terms over measured times, [n, 2]: times the parameters of a perfect model these are ones."""
-    seconds = np.array([point.seconds for point in points])
-    return {shape: terms_of(points, shape) / seconds[:, None] for shape in shapes}
-
-
 def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
     """Pieces, their shapes and parameters. The points are of one series, at least two of them different.
 
@@ -271,7 +261,9 @@ def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
     """
     sizes, ranks = (np.array(values) for values in zip(*((point.size, point.ranks) for point in points), strict=True))
     held = sizes if len(set(sizes.tolist())) > 1 else ranks
-    designs, alike = designs_of(points, shapes), len(set(ranks.tolist())) == 1  # then every shape is the same line
+    seconds = np.array([[point.seconds] for point in points])  # times the parameters of a perfect model rows are ones
+    designs = {shape: terms_of(points, shape) / seconds for shape in shapes}
+    alike = len(set(ranks.tolist())) == 1  # then every shape is the same line
     pieces = []
     for low, high in _cut(sizes, [designs[shape] for shape in (shapes[:1] if alike else shapes)]):
         inside = (sizes >= low) & (sizes <= high)
@@ -384,15 +376,6 @@ def _squares(design: NDArray[np.float64], index: NDArray[np.int64], n: int) -> N
     return squares
 
 
-#: The fewest sizes of a series that is modelled: a line, and one more when one is held out.
-FEWEST_SIZES = 4
-
-#: The fewest rank counts of a series without sizes that is modelled; of any, to know errors at other rank counts.
-FEWEST_RANKS = 3
-
-#: Rank counts further beyond those measured than by this factor have no interval: known are errors of one step beyond.
-BEYOND = 2
-
 #: Why a cell says nothing about a link.
 Useless = Literal["failed", "skipped", "results wrong", "one rank", "median of 0", "0 bytes after rounding"]
 
@@ -433,8 +416,8 @@ class LinkSeries:
     def unknown_growth(self, ranks: int) -> Literal["far", "few", "folded"] | None:
         """Why errors at a rank count are not known; None where they are.
 
-        It is far beyond those measured; or fewer than three were measured; or it is no power of two, of which alone
-        were measured (or the other way round), where algorithms have other steps.
+        It is far beyond those measured; or fewer than three were; or it is no power of two, of which alone were
+        measured (or the other way round), where algorithms have other steps.
         """
         known = self.ranks
         if ranks in known:
@@ -472,7 +455,7 @@ def _series(case: Case, name: str, cells: list[Cell]) -> LinkSeries:
 
 
 def _useless(cell: Cell) -> Useless | None:
-    """Why a cell says nothing about a link; None where it does."""
+    """None where it does say something about a link."""
     if not cell.medians:
         return "failed" if cell.failed else "skipped"
     if cell.wrong:

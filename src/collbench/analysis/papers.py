@@ -15,9 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from collbench.analysis import pairs as pairs_module
-from collbench.analysis.environment import facts, software
-from collbench.analysis.factors import FACTORS
+from collbench.analysis.factors import FACTORS, facts_of, software
 from collbench.analysis.pairs import Pair, listed_facts, within
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
@@ -382,14 +380,13 @@ def _of_factor(
 ) -> Iterator[Opposed]:  # fmt: skip
     """Cells of one workload that differ in a factor; `refused` gets why there are none: what else differs."""
     try:
-        pairs = within(run, FACTORS[factor], frozenset({pairs_module.NAME}), sides)
+        pairs = within(run, FACTORS[factor], frozenset({"transport"}), sides)
     except RequestError as error:
         refused[run.name, next(iter(run.cells)).workload] = listed_facts(error)
         return
     for pair in pairs:
-        base, other = (
-            Item(cell.case, None, False, cell, run.name, run.interleaved) for cell in (pair.base, pair.other)
-        )
+        base, other = (Item(cell.case, cell=cell, run=run.name, in_blocks=run.interleaved)
+                       for cell in (pair.base, pair.other))  # fmt: skip
         yield Opposed(base, other, pair)
 
 
@@ -433,7 +430,7 @@ def refuse_other_machines(runs: Sequence[Observed], paper: Paper) -> None:
     named = {selector.workload for part in paper.parts for selector in part.selectors}
     measured: dict[Case, tuple[str, str]] = {}
     for run in runs:
-        known = facts(run, list(run.cells)[:1])
+        known = facts_of(run, list(run.cells)[:1])
         machine = ", ".join(known[name] for name in ("host", "cpu", "cores", "memory") if known.get(name))
         for case in run.cells:
             other, its_machine = measured.setdefault(case, (run.name, machine))

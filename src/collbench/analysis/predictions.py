@@ -39,12 +39,15 @@ from collbench.schema.case import Case
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: How often launches are resampled, and how many errors are drawn for each resample.
-DRAWS, ERRORS = 200, 50
-SEED = 1994
+DRAWS, ERRORS, SEED = 200, 50, 1994  # how often launches are resampled, and how many errors are drawn for each
+NEAREST = 4  # held-out errors at so many of the nearest sizes make an interval
 
-#: Held-out errors at so many of the nearest sizes make an interval.
-NEAREST = 4
+#: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
+STEP, COMPUTE, ALONE = "step", "compute", "communication"
+
+#: How gradients are reduced: what torch reduces with by the device of the training, and the collective.
+BACKENDS = {"cpu": "torch-gloo", "cuda": "torch-nccl"}
+COLLECTIVE, DTYPE, OP = "allreduce", "float32", "sum"
 
 #: What a prediction is worth: its errors are known; they are not, so that it has no interval; or the median measured at
 #: this very point is outside of the interval.
@@ -63,8 +66,7 @@ class PredictionQuestion:
 class Prediction:
     """Seconds at a point, with the interval in which 95 % of such runs' medians should lie.
 
-    `pieces` are those at the size: two where it lies between them. `measured` is the median of launches where this very
-    point was measured.
+    `pieces` are two where the size lies between them. `measured` is the median of launches at this very point.
     """
 
     series: LinkSeries
@@ -109,8 +111,7 @@ def _draws(
 ) -> NDArray[np.float64]:  # fmt: skip
     """Values of a prediction: the shape fitted to resampled launches, times an error like those of held-out points.
 
-    Logarithms of held-out errors have mean 0 (a model is as often above as below) and their root mean square is known
-    from few sizes, hence Student's t.
+    Their logarithms have mean 0 and a root mean square that is known from few sizes, hence Student's t.
     """
     generator = np.random.default_rng(SEED)
     values = np.array([fitted.seconds(*point)])
@@ -142,8 +143,7 @@ def error(model: Model, ranks: int, size: int) -> tuple[float, int] | None:
 def _settled(model: Model) -> Sequence[HeldOutError]:
     """Errors at held-out sizes without those beside a break; all, if that leaves none.
 
-    A model without the sizes beside a break cannot locate it, and the model that predicts has them. Between these sizes
-    its intervals cover both pieces anyway.
+    A model without the sizes beside a break cannot locate it, and the model that predicts has them.
     """
     breaks = {size for before, after in pairwise(model.fit.pieces) for size in (before.high, after.low)}
     return [miss for miss in model.sizes if miss.size not in breaks] or model.sizes
@@ -214,18 +214,6 @@ def _cores(observed: Observed) -> float:
     if any(len(hosts) > 1 for hosts in machines):
         return math.inf
     return max((host.cores for hosts in machines for host in hosts), default=0)
-
-
-# Training steps.
-
-#: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
-STEP, COMPUTE, ALONE = "step", "compute", "communication"
-
-#: What torch reduces with, by the device of the training.
-BACKENDS = {"cpu": "torch-gloo", "cuda": "torch-nccl"}
-
-#: How gradients are reduced.
-COLLECTIVE, DTYPE, OP = "allreduce", "float32", "sum"
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,14 @@ from typing import NamedTuple
 
 import click
 
-from collbench.analysis import baseline as baselines
-from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.environment import facts
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.factors import FACTORS, facts_of, find_factor
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
 from collbench.analysis.results import Cell
-from collbench.analysis.runs import Observed, refuse_own_baseline
+from collbench.analysis.runs import Observed, load_baseline, refuse_own_baseline, save_baseline
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each
 from collbench.cli.terminal import note, waiting_for
@@ -132,8 +129,8 @@ def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     known = {
         *axes_by_name(*runs),
         *METHODS,
-        pairs_module.NAME,
-        *(name for run in runs for name in facts(run, run.cells)),
+        "transport",
+        *(name for run in runs for name in facts_of(run, run.cells)),
     }
     for name in sorted(ignored - known):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(known))}")
@@ -171,7 +168,7 @@ def _two_sides(options: _CompareOptions) -> tuple[Observed, Observed]:
             f"of one differ in: --by {', '.join(FACTORS)}. For differences by chance: collbench selftest."
         )
     if baseline:
-        base, other = baselines.load(baseline), read(runs[0])
+        base, other = load_baseline(baseline), read(runs[0])
         refuse_own_baseline(base, other)
         return base, other
     base, other = read_each(runs)
@@ -181,7 +178,7 @@ def _two_sides(options: _CompareOptions) -> tuple[Observed, Observed]:
 def _between_runs(base: Observed, other: Observed, options: _CompareOptions) -> Pairing:
     if options.in_blocks:
         refuse_not_alternated(base, other)
-    known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
+    known = sorted({*facts_of(base, base.cells), *facts_of(other, other.cells)})
     factor = find_factor(options.by, known, own_axes([*base.cells, *other.cells])) if options.by else None
     pairs = across(base, other, factor, _known(names(options.ignored), base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
@@ -217,7 +214,7 @@ def _save(options: _CompareOptions, path: Path) -> int:
     if failed or observed.flaws:
         why = f"{counted(failed, 'cell')} failed in some launches" if failed else flaw_text(observed.flaws[0])
         raise RequestError(f"--save-baseline: {run} is not fit for a baseline: {why}. Measure it again.")
-    kept = baselines.keep(observed, path)
+    kept = save_baseline(observed, path)
     click.echo(
         f"{path}: a baseline of {counted(kept, 'cell')}. Compare a run with it: collbench compare RUN --baseline {path}"
     )

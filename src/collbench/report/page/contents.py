@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from collbench.analysis import environment
-from collbench.analysis.advise import advise
-from collbench.analysis.compare import Comparison
-from collbench.analysis.guidelines import check
+from collbench.analysis.advise import advise, check_guidelines
+from collbench.analysis.compare import Comparison, of_collectives
+from collbench.analysis.factors import facts_of
 from collbench.analysis.options import Question, questions
-from collbench.analysis.own_sides import of_collectives
 from collbench.analysis.predictions import training_steps
 from collbench.analysis.runs import Observed
 from collbench.report import advice
@@ -41,7 +39,7 @@ MOST_FOLDED = 2
 def about(observed: Observed) -> tuple[Table, ...]:
     """The facts of the machine, and the software of both sides of an experiment."""
     first = observed.manifests[0]
-    rows = [(name, value) for name, value in environment.facts(observed, observed.cells).items() if value]
+    rows = [(name, value) for name, value in facts_of(observed, observed.cells).items() if value]
     rows += [("measured", first.created), ("command", " ".join(first.command))]
     machine = Table("Where and how it was measured", ("fact", "value"), tuple(rows))
     return (machine,) if first.experiment is None else (machine, _sides(first))
@@ -101,7 +99,7 @@ def chapter(
     sections = [*measured.sections, *sections]
     lines = (*measured.answer, *_cost_of_isolation(compared, margin), *answer(advices))
     sections += [_verdicts(name, of_factor) for name, of_factor in compared.items()]
-    if guidelines := check(collectives, margin):
+    if guidelines := check_guidelines(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
         sections.append(Section("Training steps", tables=tuple(step_tables(steps))))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from collbench.analysis.compare import Comparison
+from collbench.analysis.compare import Comparison, Suite, by_suite, factors_of
 from collbench.analysis.options import Question
-from collbench.analysis.own_sides import Suite, by_suite, factors_of
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import differing_results
