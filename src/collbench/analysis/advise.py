@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.bounds import Launches, location, of_controls, of_controls_at_any_time, ratio_in_blocks_of
+from collbench.analysis.bounds import Launches, location, of_controls, of_controls_at_any_time, ratio_at_any_time
 from collbench.analysis.compare import DEPENDENT, MARGIN, Reason, not_comparable
 from collbench.analysis.estimate import FEWEST, Estimate, centre, open_to_clock, ratio_in_blocks
 from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.pairs import Pair, alike, undisturbed
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.schema.axes import STEPS
 from collbench.schema.case import Case
 from collbench.units import format_size
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collbench.analysis.estimate import Floats
 
 MOST_LOSS = 1e6  # a bound above this ratio says nothing
 NEAR = 1.25  # medians that differ by less are about equal
@@ -77,10 +77,9 @@ class OptionResult:
 
 @dataclass(frozen=True)
 class AtSize:
-    """One size asked for (bytes): what is known of each option that was compared, the one to take first.
+    """What is known at a size asked for (bytes) of each option that was compared, the one to take first.
 
-    The one to take may be the best, and may lose least. Without bounds it is the fastest measured, and not `known` to
-    be good. `apart`: why other options were not compared. `failing`: in how many of how many launches options failed.
+    It may be the best, and may lose least; without bounds it is the fastest measured, and not `known` to be good.
     """
 
     size: int
@@ -200,10 +199,9 @@ def _launches(pair: Pair, in_blocks: bool) -> Launches | Apart:
 
 def _fastest(cells: Mapping[Option, Cell], ratios: Mapping[tuple[Option, Option], float],
              in_blocks: bool) -> Option | None:  # fmt: skip
-    """The option over which no other has a ratio below 1; None where none was measured with right results.
+    """The option over which no other has a ratio below 1, or where they form a cycle, the least ratio is the largest.
 
-    Such ratios can form a cycle: then the option over which the least ratio is the largest. Options are tried in the
-    order of their typical times, and that decides between equal ones.
+    Of equal ones that with the least typical time; None where none was measured with right results.
     """
     typical = _typical(cells, in_blocks)
     ordered = sorted(typical, key=lambda option: (typical[option], option))
@@ -223,7 +221,8 @@ def _bounds(
     many = [launches for launches in used.values() if min(len(launches.base), len(launches.other)) >= DEPENDENT]
     if dependent([serial(launches.base, launches.other, in_blocks) for launches in many]):
         return dict.fromkeys(members, ("dependent", False))
-    least = of_controls_at_any_time(used) if _until_decided(cells, in_blocks) else of_controls(used, in_blocks)
+    until_decided = in_blocks and any(cell.until_decided for cell in cells.values())
+    least = of_controls_at_any_time(used) if until_decided else of_controls(used, in_blocks)
     for (base, other), launches in used.items():
         drifts = not in_blocks and drift(launches.base, launches.other) is not None
         steps = (cells[other].half_step, cells[base].half_step)
@@ -235,10 +234,6 @@ def _bounds(
     return {option: (_at_most(option, least, out), out[option]) for option in members}
 
 
-def _until_decided(cells: Mapping[Option, Cell], in_blocks: bool) -> bool:
-    return in_blocks and any(cell.until_decided for cell in cells.values())
-
-
 def _at_most(option: Option, least: Mapping[tuple[Option, Option], float],
              out: Mapping[Option, bool]) -> float | Unbounded:  # fmt: skip
     losses = [-bound for (other, control), bound in least.items() if other == option and not out[control]]
@@ -248,7 +243,7 @@ def _at_most(option: Option, least: Mapping[tuple[Option, Option], float],
 
 def _slow_at_times(question: Question, size: int, pairs: Pairs, in_blocks: bool) -> set[Option]:
     """Options with more launches or samples that are far slower than most, as against another about as fast."""
-    looked_once = in_blocks and not _until_decided(question.cells[size], in_blocks)
+    looked_once = in_blocks and not any(cell.until_decided for cell in question.cells[size].values())
     options = set()
     for (one, other), launches in pairs.items():
         if isinstance(launches, Launches):
@@ -288,26 +283,17 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
 
 
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:
-    """Logarithm of the median of launch medians (in blocks: relative to the block's mean) of options that are right.
-
-    An option that had a wrong result is none of them, nor is one whose every launch was contended.
-    """
+    """Logarithm of the median of launch medians (in blocks: over the block's mean) of right, quiet options."""
     right = {option: cell.without(cell.disturbed) for option, cell in cells.items() if cell.medians and not cell.wrong}
     measured = {option: cell.by_launch for option, cell in right.items() if cell.medians and min(cell.medians) > 0}
-    blocks: dict[int, list[float]] = {}
-    for times in measured.values():
-        for launch, time in times.items():
-            blocks.setdefault(launch, []).append(math.log(time))
+    blocks = grouped((launch, math.log(time)) for times in measured.values() for launch, time in times.items())
     middle = {launch: fmean(logs) if in_blocks else 0.0 for launch, logs in blocks.items()}
     return {option: median(math.log(time) - middle[launch] for launch, time in times.items())
             for option, times in measured.items()}  # fmt: skip
 
 
 class FactorEffect(NamedTuple):
-    """How much a factor matters: the least and the largest ratio of its slowest to its fastest value.
-
-    Among groups of options that are alike in everything else; `slowest` is the slowest value where that is largest.
-    """
+    """The least and the largest ratio of a factor's slowest to fastest value among options that are alike otherwise."""
 
     least: float
     largest: float
@@ -345,11 +331,10 @@ def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, flo
 
 @dataclass(frozen=True)
 class Crossover:
-    """Below `size` take `below`, above it `above`.
+    """Below `size` (bytes asked for, interpolated) take `below`, above it `above`.
 
-    `size` (bytes asked for) is the crossing by linear interpolation between measured sizes. The ends of the interval
-    are measured sizes, because nothing is known about the times between two of them: libraries change their protocol
-    there. An end of 0 or infinity lies beyond the sizes that were measured. None with too few launches.
+    The interval has measured sizes as its ends, because libraries change their protocol between two; 0 or infinity lie
+    beyond those that were measured. None with too few launches.
     """
 
     below: Option
@@ -359,26 +344,25 @@ class Crossover:
 
 
 def crossover(question: Question, below: Option, above: Option, in_blocks: bool) -> Crossover | None:
-    """The crossing between two options: the median of those of all blocks, with an interval to the sizes around it.
-
-    None where most blocks have none at sizes measured with both options.
-    """
+    """The median of the crossings of all blocks; None where most have none at sizes measured with both options."""
     sizes, logs = crossings(question, below, above, in_blocks)
     if not len(logs):
         return None
     axis, middle = _axis(sizes), centre(logs)
     if not axis[0] <= middle.value <= axis[-1]:
         return None
-    return Crossover(below, above, 2.0**middle.value, middle.interval and _around(sizes, *middle.interval))
+    if middle.interval is None:
+        return Crossover(below, above, 2.0**middle.value, None)
+    # the last measured size before the interval, and the first that is not before its end
+    before, after = np.searchsorted(axis, [end - _ROUNDING for end in middle.interval]).tolist()
+    ends = float(sizes[before - 1]) if before else 0.0, float(sizes[after]) if after < len(sizes) else math.inf
+    return Crossover(below, above, 2.0**middle.value, ends)
 
 
-def crossings(
-    question: Question, below: Option, above: Option, in_blocks: bool
-) -> tuple[list[int], NDArray[np.float64]]:
-    """Sizes measured with both options in bytes, and the crossing of each block as binary logarithm of bytes.
+def crossings(question: Question, below: Option, above: Option, in_blocks: bool) -> tuple[list[int], Floats]:
+    """Sizes (bytes) measured with both options, and the crossing of each block that has them, as binary logarithm.
 
-    By linear interpolation between measured sizes, both axes logarithmic. No crossings with fewer than two sizes, or
-    where no block has all of them.
+    By linear interpolation, both axes logarithmic; none with fewer than two sizes.
     """
     sizes = [size for size in question.sizes if {below, above} <= _measured(question, size).keys()]
     if len(sizes) < 2:
@@ -388,17 +372,11 @@ def crossings(
     return sizes, np.array([crossing(_axis(sizes), upper - lower) for lower, upper in logs])
 
 
-def _axis(sizes: list[int]) -> NDArray[np.float64]:
+def _axis(sizes: list[int]) -> Floats:
     return np.asarray(np.log2(np.maximum(np.array(sizes, dtype=float), 1.0)))
 
 
-def _around(sizes: list[int], low: float, high: float) -> tuple[float, float]:
-    """The last measured size before `low` and the first that is not before `high`, both binary logarithms."""
-    before, after = np.searchsorted(_axis(sizes), (low - _ROUNDING, high - _ROUNDING)).tolist()
-    return float(sizes[before - 1]) if before else 0.0, float(sizes[after]) if after < len(sizes) else math.inf
-
-
-def crossing(axis: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
+def crossing(axis: Floats, difference: Floats) -> float:
     """Where `difference` [n] over `axis` [n] last goes from positive to negative: then the upper option stays better.
 
     One octave before the axis where it is never positive, one after it where it is positive at the end.
@@ -417,8 +395,7 @@ def crossing(axis: NDArray[np.float64], difference: NDArray[np.float64]) -> floa
 class Recovery:
     """At one size asked for (bytes): `isolated` takes `cost` times as long as `free`; `step` recovers `share` of that.
 
-    A share of 1 is all of the difference; above 1 the step is faster than `free`. Every block has a cost and a share;
-    these are their medians and intervals, which are None with too few launches.
+    Medians over blocks, with intervals where launches are enough. Above a share of 1 the step is faster than `free`.
     """
 
     size: int
@@ -465,10 +442,7 @@ def _same_but(option: Option, other: Option, *factors: str) -> bool:
 
 
 def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
-    """The least isolated option that differs in policy and step alone, and whose policy is certainly less isolated.
-
-    Policies between `multi` and `single` have no such order, nor have near and far memory.
-    """
+    """The least isolated option that differs in policy and step alone, and whose policy is certainly less isolated."""
     others = [option for option in measured
               if _same_but(option, isolated, "policy", "isolation", "engine")
               and option["engine"] in ("", isolated["engine"])  # the host has none
@@ -484,14 +458,15 @@ def _recovered(
     if not len(rows):
         return None
     steps = (measured[isolated].half_step, measured[free].half_step)
-    cost = ratio_in_blocks_of(measured[free])(rows[:, 1], rows[:, 0], half_steps=steps)
+    of_blocks = ratio_at_any_time if measured[free].until_decided else ratio_in_blocks
+    cost = of_blocks(rows[:, 1], rows[:, 0], half_steps=steps)
     share = centre(shares(rows))
     if cost.value <= 1:
         return None
     return Recovery(size, free, isolated, step, cost.value, cost.interval, share.value, share.interval)
 
 
-def shares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def shares(rows: Floats) -> Floats:
     """Of times [n, 3] free, isolated, step: the share [n] of what isolation costs that the step saves.
 
     Where isolation costs nothing, there is nothing to recover: what the step saves counts as all or nothing of it.
@@ -517,10 +492,7 @@ MONOTONE = "monotone in size"
 
 @dataclass(frozen=True)
 class GuidelineResult:
-    """A guideline at one place and size. `ratio` is the time of the collective over the time it should not exceed.
-
-    `violated` where the whole interval lies above 1 and the margin, `held` where it lies below.
-    """
+    """A guideline at one place and size: the ratio of the time of the collective to the time it should not exceed."""
 
     rule: str
     case: Case
@@ -554,10 +526,8 @@ def _by_rules(cells: dict[Case, Cell]) -> Iterator[Candidate]:
 
 def _by_size(observed: dict[Case, Cell]) -> Iterator[Candidate]:
     """Each size of a collective against the next larger one."""
-    series: dict[Case, list[Cell]] = {}
-    for case, cell in observed.items():
-        if cell.medians and cell.work.bus_factor is not None:
-            series.setdefault(case.without(("size",)), []).append(cell)
+    series = grouped((case.without(("size",)), cell) for case, cell in observed.items()
+                     if cell.medians and cell.work.bus_factor is not None)  # fmt: skip
     for cells in series.values():
         for smaller, larger in pairwise(sorted(cells, key=lambda cell: cell.case["size"])):
             yield MONOTONE, smaller.case, format_size(larger.case["size"]), smaller, [larger]

@@ -14,8 +14,7 @@ that depends on the signs the test would not be exact.
 
 Of all cells at once the largest statistic of all counts (a single step of Westfall and Young, Resampling-Based Multiple
 Testing, Wiley 1993, section 2.6), where the others stand at their own locations; for what a gate's cells lose at least,
-at the same place as the cell, with which the test is exact of all that lose so much. All cells are exchanged together,
-so that however they depend on each other is part of the distribution.
+at the same place as the cell. All are exchanged together, so that the distribution has however they depend on another.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock, ratio_in_blocks
-from collbench.analysis.results import Cell
+from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
 
 
 ALPHA = 0.05  # the probability that anything false is said of one question: at most this
@@ -84,10 +84,7 @@ class Bounds(NamedTuple):
 
 
 def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
-    """Of the cells of one question; all of them hold at once with a confidence of 1 - `alpha`.
-
-    A cell needs at least six launches a side; with fewer, ends may be infinite.
-    """
+    """Of a question's cells: all hold with a confidence of 1 - `alpha`; infinite ends below six launches a side."""
     statistics, turn = _question(cells, in_blocks)
     ends = []
     for one, others in zip(statistics, _others(statistics), strict=True):
@@ -98,10 +95,7 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 
 
 def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cell], float]:
-    """The cells of a question; and -1 where their logarithms are those of the base over the other side, else 1.
-
-    Without blocks neither their order nor a sample of arrangements depends on which side is the base.
-    """
+    """The cells of a question; and -1 where their logarithms are those of the base over the other side, else 1."""
     if in_blocks:
         return _of_blocks([log_ratios(cell) for cell in cells]), 1.0
     if [list(cell.base) for cell in cells] <= [list(cell.other) for cell in cells]:
@@ -117,10 +111,7 @@ def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool) -> list[Inter
 
 
 def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequence[float]]) -> list[list[bool]]:
-    """For each cell of a question which of its `places`, logarithms of its ratio, `intervals` would leave out.
-
-    In a small part of its time: the other cells are looked at where a cell alone leaves out a place.
-    """
+    """For each cell which `places`, logarithms of its ratio, `intervals` would leave out: in less of its time."""
     statistics, turn = _question(cells, in_blocks)
     turned = [turn * np.array(own) for own in places]
     kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(statistics, turned, strict=True)]
@@ -131,10 +122,7 @@ def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequen
 
 
 def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Bounds]:
-    """Of cells that are judged together, each the logarithms of its ratios by the numbers of their blocks.
-
-    A cell needs at least six blocks; with fewer, bounds may be infinite.
-    """
+    """Of cells that are judged together, each the log ratios by block; may be infinite with fewer than six blocks."""
     made = _of_blocks(cells, either=True)
     lower = _lower_ends(made, alpha)
     return [Bounds(one.value, low, _end(one, partial(_kept, one, _NONE, alpha, np.negative), 1.0))
@@ -165,7 +153,7 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
     return found
 
 
-def _lower_end(cell: _Blocks, places: NDArray[np.float64], critical: NDArray[np.float64]) -> float:
+def _lower_end(cell: _Blocks, places: Floats, critical: Floats) -> float:
     """The least place below the location whose critical score is not exceeded; `places` ascend."""
     below = np.flatnonzero(places < cell.value)
     if cell.spread < _EQUAL or not len(below):
@@ -180,7 +168,7 @@ def _lower_end(cell: _Blocks, places: NDArray[np.float64], critical: NDArray[np.
     return float(between[np.argmax(kept)])
 
 
-def _critical(cells: Sequence[_Blocks], places: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+def _critical(cells: Sequence[_Blocks], places: Floats, alpha: float) -> Floats:
     """[places]: the least normal score that too few arrangements reach: in each the largest of all cells counts."""
     beyond = int(alpha * len(cells[0].signs) + _EQUAL)
     if beyond == 0:
@@ -188,7 +176,7 @@ def _critical(cells: Sequence[_Blocks], places: NDArray[np.float64], alpha: floa
     largest = np.full((len(places), len(cells[0].signs) - 1), -np.inf)
     for cell in cells:
         np.maximum(largest, cell.scores_of(cell.shares(places)[:, 1:]), out=largest)
-    found: NDArray[np.float64] = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
+    found: Floats = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
     return found
 
 
@@ -208,9 +196,8 @@ def of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches],
     """For every option in turn as the control, how much slower than each other one it is at least (logarithms).
 
     By (other, control), of `pairs`, each two options once, with six launches a side or more. The bounds of one control
-    hold at once, so those of the best option do, whichever that is: with a confidence of 1 - `ALPHA` no bound of the
-    best is above 0 (Edwards and Hsu, Journal of the American Statistical Association 78 (1983) 965-971). Without blocks
-    each bound has its part of `ALPHA`.
+    hold at once (without blocks each with its part of `ALPHA`), so those of the best option do, whichever that is: none
+    is above 0 (Edwards and Hsu, Journal of the American Statistical Association 78 (1983) 965-971).
     """
     return {names: turn * _end(cell, kept, -turn) for names, cell, turn, kept in _of_controls(pairs, in_blocks, ALPHA)}
 
@@ -235,19 +222,17 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
 
 
 #: Which places a test keeps; and which statistics stand out: large and small ones (`np.abs`), or those on one side.
-_Kept = Callable[["NDArray[np.float64]"], "NDArray[np.bool_]"]
-_Fold = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
+_Kept = Callable[["Floats"], "NDArray[np.bool_]"]
+_Fold = Callable[["Floats"], "Floats"]
 
 
-def _others(cells: Sequence[_Cell]) -> list[NDArray[np.float64]]:
+def _others(cells: Sequence[_Cell]) -> list[Floats]:
     """For each cell the largest statistic of all others at their locations, [arrangements], as its own share."""
     own = np.abs([cell.scores(cell.value) for cell in cells])
     return [one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)) for index, one in enumerate(cells)]
 
 
-def _kept(
-    cell: _Cell, others: NDArray[np.float64], alpha: float, fold: _Fold, places: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _kept(cell: _Cell, others: Floats, alpha: float, fold: _Fold, places: Floats) -> NDArray[np.bool_]:
     """[places]: where it or `others` [arrangements] stand out as much in more than this share of arrangements."""
     shares = fold(cell.shares(places))
     as_large = np.count_nonzero(np.maximum(shares, others) >= shares[:, :1] - _EQUAL, axis=-1)
@@ -274,10 +259,7 @@ def _end(cell: _Cell, kept: _Kept, direction: float) -> float:
 
 
 class _Cell(ABC):
-    """Logarithms of a cell, in the arrangements of all cells that are judged together, the first as measured.
-
-    `value` is the location of the logarithm of its ratio, `spread` the largest distance from it, `freedom` of t.
-    """
+    """Logarithms of a cell, in the arrangements of all cells that are judged together, the first as measured."""
 
     freedom: int
 
@@ -290,31 +272,28 @@ class _Cell(ABC):
     def spread(self) -> float: ...
 
     @abstractmethod
-    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shares(self, places: Floats) -> Floats:
         """[places, arrangements]: t of the bounded differences from a place, as a share of the most: a correlation.
 
         With t and f its degrees of freedom, t / sqrt(f + t^2).
         """
 
-    def scores(self, place: float) -> NDArray[np.float64]:
-        """[arrangements]: of one place the normal score of t, by which cells are compared.
+    def scores(self, place: float) -> Floats:
+        """[arrangements]: the normal score of t at a place, by which cells of few launches do not outdo those of many.
 
-        So that cells of few launches, whose t is large more often, do not outdo those of many (Wallace, Annals of
-        Mathematical Statistics 30 (1959) 1124-1130).
+        Wallace, Annals of Mathematical Statistics 30 (1959) 1124-1130.
         """
         return self.scores_of(self.shares(np.array([place]))[0])
 
-    def scores_of(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scores_of(self, shares: Floats) -> Floats:
         """What normal scores these shares of this cell have."""
         share = np.clip(shares, -1 + 1e-12, 1 - 1e-12)
-        score: NDArray[np.float64] = np.sign(share) * self._factor * np.sqrt(-self.freedom * np.log1p(-(share**2)))
+        score: Floats = np.sign(share) * self._factor * np.sqrt(-self.freedom * np.log1p(-(share**2)))
         return score
 
-    def share_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def share_of(self, scores: Floats) -> Floats:
         """What share of this cell has these normal scores [arrangements]."""
-        share: NDArray[np.float64] = np.sign(scores) * np.sqrt(
-            -np.expm1(-((scores / self._factor) ** 2) / self.freedom)
-        )
+        share: Floats = np.sign(scores) * np.sqrt(-np.expm1(-((scores / self._factor) ** 2) / self.freedom))
         return share
 
     @property
@@ -340,7 +319,7 @@ def _of_blocks(cells: Sequence[dict[int, float]], either: bool = False) -> list[
 class _Blocks(_Cell):
     """Of logarithms of ratios [n], and the signs of their blocks [arrangements, n]."""
 
-    def __init__(self, logs: NDArray[np.float64], signs: NDArray[np.float64]) -> None:
+    def __init__(self, logs: Floats, signs: Floats) -> None:
         self.logs, self.signs = logs, signs
         self.freedom = len(logs) - 1
 
@@ -352,13 +331,13 @@ class _Blocks(_Cell):
     def spread(self) -> float:
         return float(np.abs(self.logs - self.value).max())
 
-    def shares(self, places: NDArray[np.float64], signs: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    def shares(self, places: Floats, signs: Floats | None = None) -> Floats:
         differences = _bounded(self.logs - places[:, None])
         most = np.sqrt(np.maximum(len(self.logs) * (differences**2).sum(axis=-1), 1e-300))
-        share: NDArray[np.float64] = differences @ (self.signs if signs is None else signs).T / most[:, None]
+        share: Floats = differences @ (self.signs if signs is None else signs).T / most[:, None]
         return share
 
-    def measured(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    def measured(self, places: Floats) -> Floats:
         """[places]: the normal scores of the launches as measured."""
         return self.scores_of(self.shares(places, self.signs[:1])[:, 0])
 
@@ -382,7 +361,7 @@ def _of_sides(cells: Sequence[Launches]) -> list[_Sides]:
 class _Sides(_Cell):
     """Of logarithms of times of the base [m] and the other side [n]; `names` [arrangements, n + m], 1 on the other."""
 
-    def __init__(self, base: NDArray[np.float64], other: NDArray[np.float64], names: NDArray[np.float64]) -> None:
+    def __init__(self, base: Floats, other: Floats, names: Floats) -> None:
         self.base, self.other, self.names = base, other, names
         self.freedom = len(base) + len(other) - 2
 
@@ -394,23 +373,23 @@ class _Sides(_Cell):
     def spread(self) -> float:
         return float(np.ptp(np.concatenate([self.other - self.value, self.base])))
 
-    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shares(self, places: Floats) -> Floats:
         bounded, launches = _bounded_sides(self.base, self.other, places), len(self.base) + len(self.other)
         of_other = self.names.sum(axis=1)
         sums, total = bounded @ self.names.T, bounded.sum(axis=-1, keepdims=True)
         most = np.sqrt(np.maximum((bounded**2).sum(axis=-1, keepdims=True) - total**2 / launches, 1e-300))
         of_both = of_other * (launches - of_other)  # 0: all launches of the cell are on one side, so nothing differs
         weight = np.where(of_both > 0, np.sqrt(launches / np.maximum(of_both, 1)), 0.0)
-        share: NDArray[np.float64] = (sums - total * of_other / launches) * weight / most
+        share: Floats = (sums - total * of_other / launches) * weight / most
         return share
 
 
-def _middle_of_blocks(logs: NDArray[np.float64]) -> float:
+def _middle_of_blocks(logs: Floats) -> float:
     """Where bounded differences add up to 0."""
     return _root(float(np.median(logs)), lambda value: float(_bounded(logs - value).mean()))
 
 
-def _middle_of_sides(base: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def _middle_of_sides(base: Floats, other: Floats) -> float:
     """Where bounded distances from the middle of both sides have the same mean on either side."""
 
     def apart(value: float) -> float:
@@ -430,25 +409,23 @@ def _root(value: float, away: Callable[[float], float]) -> float:
     return value
 
 
-def _bounded_sides(
-    base: NDArray[np.float64], other: NDArray[np.float64], places: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _bounded_sides(base: Floats, other: Floats, places: Floats) -> Floats:
     """[places, n + m], the other side first, from which a place is taken off."""
     both = np.concatenate([other - places[:, None], np.broadcast_to(base, (len(places), len(base)))], axis=-1)
     return _bounded(both - _medians(both))
 
 
-def _bounded(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bounded(differences: Floats) -> Floats:
     """Differences [..., n], none larger than `TUNING` standard deviations; where most are 0, hardly more than signs."""
     most = TUNING * _OF_NORMAL * _medians(np.abs(differences))
     most = np.maximum(most, 1e-9)
     return np.clip(differences, -most, most)
 
 
-def _medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _medians(values: Floats) -> Floats:
     """Of [..., n] the medians [..., 1], in a tenth of the time that `numpy.median` takes for few values."""
     ordered, n = np.sort(values, axis=-1), values.shape[-1]
-    middle: NDArray[np.float64] = (ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2
+    middle: Floats = (ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2
     return middle
 
 
@@ -460,10 +437,9 @@ _WORK = 5 * 10**7  # arrangements x launches that are computed: what bounds the 
 
 @lru_cache(maxsize=4)  # a million entries each, at the most
 def flips(blocks: int, launches: int) -> NDArray[np.int8]:
-    """Signs of so many blocks [arrangements, blocks]: 1 or -1, names as measured (all in the first) or exchanged.
+    """Signs of blocks [arrangements, blocks]: 1 or -1, names as measured (all in the first) or exchanged.
 
-    Those whose every sign is the opposite are left out, because they tell the same. The more `launches` of all cells
-    together, the fewer there are: all, or a sample by `SEED`.
+    Opposites tell the same, and are left out. The more `launches` of all cells, the fewer: all, or a sample by `SEED`.
     """
     number = 1 << max(blocks - 1, 0)
     if number <= ALL and number * launches <= _WORK:
@@ -512,19 +488,14 @@ def ratio_at_any_time(
     return in_logarithms(estimate, open_to_clock(of_times, over_times, half_steps))
 
 
-def _least(ordered: NDArray[np.float64], wealth: float) -> float:
+def _least(ordered: Floats, wealth: float) -> float:
     """The order statistic below which so few values lie that a bet on it would not have been lost; else infinite."""
     outside = len(ordered) - fewest_wins(len(ordered), wealth)
     return float(ordered[outside]) if outside >= 0 else -math.inf
 
 
-def _most(ordered: NDArray[np.float64], wealth: float) -> float:
+def _most(ordered: Floats, wealth: float) -> float:
     return -_least(-ordered[::-1], wealth)
-
-
-def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
-    """How the ratio of one cell is estimated within blocks: launches of its run may have ended when decided."""
-    return ratio_at_any_time if cell.until_decided else ratio_in_blocks
 
 
 def bounds_at_any_time(cells: Sequence[dict[int, float]]) -> list[Bounds]:

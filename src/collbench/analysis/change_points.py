@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from collbench.analysis.bounds import ALPHA
+from collbench.analysis.results import grouped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 
 LEAST = 3  # the fewest values of a level: one or two strange values are no change
@@ -87,8 +90,7 @@ def spreads(values: NDArray[np.floating], least: float) -> NDArray[np.floating]:
 def widening(n: int, r: float) -> NDArray[np.float32]:
     """How many times as large the statistic of each split of `n` values becomes [splits], where neighbours correlate.
 
-    Of a first-order autoregression with the correlation `r`, below 1: by the variance of a difference between the means
-    of two stretches that meet, and because neighbours are closer to each other.
+    Of a first-order autoregression with the correlation `r` < 1: by the variance of a difference between means.
     """
     start, at, stop = splits(n)
     before, after = at - start, stop - at
@@ -131,7 +133,7 @@ class Correlation:
     dependence: Dependence
 
 
-def persistence(ordered: NDArray[np.float32], least: float) -> NDArray[np.float64]:
+def persistence(ordered: NDArray[np.float32], least: float) -> Floats:
     """How much farther apart values are than neighbours, in each order [orders] of values [orders, n].
 
     The logarithm of the mean squared distance at `_LAGS` over that of neighbours: 0 of independent values.
@@ -163,7 +165,7 @@ def _without_steps(values: NDArray[np.floating], least: NDArray[np.floating]) ->
 class Trace:
     """A series in time: logarithms of times [n], and the numbers of their runs [n], ascending."""
 
-    values: NDArray[np.float64]
+    values: Floats
     runs: NDArray[np.int64]
 
 
@@ -177,10 +179,7 @@ class Level:
 
 
 def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]], Correlation]:
-    """The levels of each series, in time, and the correlation of neighbouring runs whose limit was allowed for.
-
-    `least`: a spread (logarithm) that every series is taken to have.
-    """
+    """The levels of each series, whose spread (logarithm) is at least `least`; and how neighbours correlate."""
     ordered = _random_orders(traces)
     levels = {(number, Level(0, len(trace.values))): 1.0 for number, trace in enumerate(traces)}
     correlation = _correlation([persistence(ordered(*one), least) for one in levels if one[1].stop >= FEWEST])
@@ -202,13 +201,12 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
     return [tuple(level for of, level in levels if of == number) for number in range(len(traces))], correlation
 
 
-def step_down(statistics: NDArray[np.float32]) -> NDArray[np.float64]:
+def step_down(statistics: NDArray[np.float32]) -> Floats:
     """Adjusted p values [cells], from the statistics of all arrangements [cells, arrangements], the first as measured.
 
     That of a cell is the share of arrangements in which the statistic of any cell that stands out no more is as large
     as its own: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section
-    2.6). A statistic depends on its own cell only, therefore it holds whichever of the cells differ (Romano and Wolf,
-    JASA 100 (2005) 94-108).
+    2.6), which holds whichever of the cells differ (Romano and Wolf, JASA 100 (2005) 94-108).
     """
     order = np.argsort(statistics[:, 0], kind="stable")
     ordered = statistics[order]
@@ -240,7 +238,7 @@ def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np
     return ordered
 
 
-def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
+def _correlation(persistences: Sequence[Floats]) -> Correlation:
     """By the mean `persistence` of all series [orders]; random orders show how far an estimate may be off.
 
     They are orders of the same runs for all series, so series that share what moves them count as one.
@@ -253,7 +251,7 @@ def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
     return Correlation(estimate, limit, "alike" if least_sure > 0 else "unknown" if most >= WAVES else "none")
 
 
-def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) -> tuple[Level, ...]:
+def matter(values: Floats, levels: Sequence[Level], margin: float) -> tuple[Level, ...]:
     """The levels of a series (logarithms, [n]) that differ by more than the margin, each change where it fits best.
 
     Neighbours that differ by less become one, the most alike first: of small steps in one direction the sum remains. So
@@ -273,11 +271,11 @@ def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) 
         merged[least : least + 2] = [replace(merged[least], stop=merged[least + 1].stop)]
 
 
-def _level(values: NDArray[np.float64], level: Level) -> float:
+def _level(values: Floats, level: Level) -> float:
     return float(np.median(values[level.start : level.stop]))
 
 
-def _best(values: NDArray[np.float64], before: Level, after: Level, least: float) -> tuple[int, bool]:
+def _best(values: Floats, before: Level, after: Level, least: float) -> tuple[int, bool]:
     """Where two levels fit best, `LEAST` values or more long; whether it would not be better with fewer."""
     errors, _ = _errors(values, before, after, least)
     at = LEAST + int(np.argmin(errors[LEAST:-LEAST]))
@@ -285,21 +283,16 @@ def _best(values: NDArray[np.float64], before: Level, after: Level, least: float
     return before.start + at, float(errors[at]) <= min(beyond, default=math.inf)
 
 
-def _errors(
-    values: NDArray[np.float64], before: Level, after: Level, least: float
-) -> tuple[NDArray[np.float64], float]:
-    """Of a border before each value of two levels, or after the last, the squared errors of their medians.
-
-    In squared spreads, none more than that of `_FAR`; and `least` in squared spreads.
-    """
+def _errors(values: Floats, before: Level, after: Level, least: float) -> tuple[Floats, float]:
+    """Squared errors of two levels' medians, a border before each value or after the last; and `least`: in spreads."""
     both = values[before.start : after.stop]
     spread = float(spreads(both, least)[0])
     old, new = (np.minimum(np.abs(both - _level(values, level)) / spread, _FAR) ** 2 for level in (before, after))
-    errors: NDArray[np.float64] = np.concatenate([[0.0], np.cumsum(old - new)]) + float(new.sum())
+    errors: Floats = np.concatenate([[0.0], np.cumsum(old - new)]) + float(new.sum())
     return errors, (least / spread) ** 2
 
 
-def may_begin(values: NDArray[np.float64], before: Level, after: Level, margin: float) -> tuple[int, int]:
+def may_begin(values: Floats, before: Level, after: Level, margin: float) -> tuple[int, int]:
     """The first and the last value that `after` fits nearly as well from as from its start."""
     errors, least = _errors(values, before, after, spread_of(margin))
     best = float(errors[LEAST:-LEAST].min())
@@ -314,15 +307,10 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
     apart; the statistic of a run is the largest of these ratios. Were the m runs alike, the latest would exceed all
     others with probability 1 / m (a rank test, as in conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
     Learning in a Random World, 2005, chapter 2). Where that is more than `ALPHA`, it must exceed them by the
-    factor 1 / (m ALPHA), which holds for tails up to those of a Cauchy distribution.
-
-    Cells with the same last run are tested together, and every such group at its part of `ALPHA`. Those with fewer than
-    `FEWEST` values are left out.
+    factor 1 / (m ALPHA), which holds for tails up to those of a Cauchy distribution. Cells with the same last run, and
+    `FEWEST` values or more, are tested together, and every such group at its part of `ALPHA`.
     """
-    groups: dict[int, list[int]] = {}
-    for number, trace in enumerate(traces):
-        if len(trace.values) >= FEWEST:
-            groups.setdefault(int(trace.runs[-1]), []).append(number)
+    groups = grouped((int(trace.runs[-1]), cell) for cell, trace in enumerate(traces) if len(trace.values) >= FEWEST)
     ratio_of: dict[int, float] = {}
     for last, cells in groups.items():
         away = {
@@ -341,7 +329,7 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
     return dict(sorted(ratio_of.items(), key=lambda one: -abs(np.log(one[1]))))
 
 
-def _over_others(away: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+def _over_others(away: Floats, margin: float) -> Floats:
     """The distance of each value [n] over the largest one that is no neighbour's, or the margin where that is more."""
     apart = np.abs(away)
     before = np.concatenate([[0.0, 0.0], np.maximum.accumulate(apart)[:-2]])

@@ -15,27 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from collbench.analysis.bounds import ALPHA, Launches, intervals, intervals_of_sides, location, ratio_at_any_time
-from collbench.analysis.estimate import FEWEST, Estimate, HalfSteps, centre, in_logarithms, ndtr, open_to_clock, stats
+from collbench.analysis.estimate import FEWEST, Estimate, HalfSteps, centre, in_logarithms, needed, open_to_clock, stats
 from collbench.analysis.factors import FACTORS, find_factor
-from collbench.analysis.launches import (
-    ProcessorTime,
-    Slow,
-    dependent,
-    drift,
-    processor_time,
-    serial,
-    slow,
-    slow_samples,
-)
+from collbench.analysis.launches import ProcessorTime, Slow, cpu_time, dependent, drift, serial, slow, slow_samples
 from collbench.analysis.pairs import Alike, Pair, alike, listed_facts, undisturbed, within
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import Value
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collbench.analysis.estimate import Floats
 
 MARGIN = 0.05  # two sides whose whole interval lies within this are the same
 DEPENDENT = 20  # from so many launches on it can be seen whether they depend on those before: then there is no verdict
@@ -100,11 +91,6 @@ class Comparison:
     contended: int = 0
     cpu: tuple[ProcessorTime | None, ProcessorTime | None] = (None, None)
 
-    @property
-    def percent(self) -> float | None:
-        """Difference in per cent of the base; positive where the other side is slower."""
-        return None if self.ratio is None else (self.ratio.value - 1) * 100
-
 
 def question_of(pair: Pair) -> Hashable:
     """Of all sizes of an operation on two sides the same."""
@@ -123,10 +109,7 @@ def compare(
     quiet = [undisturbed(pair, in_blocks) for pair in pairs]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
     reasons = [not_comparable(pair, both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
-    questions: dict[Hashable, list[int]] = {}
-    for index, pair in enumerate(pairs):
-        if not reasons[index]:
-            questions.setdefault(question(pair), []).append(index)
+    questions = grouped((question(pair), index) for index, pair in enumerate(pairs) if not reasons[index])
     compared = {index: _not_compared(pairs[index], why, in_blocks) for index, why in enumerate(reasons) if why}
     for indices in questions.values():
         used = [(quiet[index][0], values[index]) for index in indices]
@@ -149,10 +132,7 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
 
 
 def _ratios(used: Sequence[tuple[Pair, Alike]], in_blocks: bool, until_decided: bool) -> list[Estimate]:
-    """Of a question: until decided by bets, each with its part of 5 %, also of cells that have too few blocks yet.
-
-    Else with fewer than `FEWEST` launches a side without an interval, and not among the others.
-    """
+    """Of a question: until decided by bets, also of cells with few blocks yet; else these have no interval."""
     if until_decided:
         confidence = 1 - ALPHA / len(used)
         return [ratio_at_any_time(both.other, both.base, confidence, half_steps(pair)) for pair, both in used]
@@ -197,7 +177,7 @@ def _compared(
 
 def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int) -> Comparison:
     """With every launch of the pair, and with how many were not used because they were contended."""
-    base, other = (processor_time(cell) or processor_time(whole)
+    base, other = (cpu_time(cell) or cpu_time(whole)
                    for cell, whole in ((used.base, pair.base), (used.other, pair.other)))  # fmt: skip
     comparison = replace(comparison, pair=pair, contended=contended, cpu=(base, other))
     if not contended or min(len(used.base.medians), len(used.other.medians)) >= FEWEST:
@@ -234,10 +214,7 @@ def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> Reason | None:
 
 
 def judge(ratio: Estimate, margin: float, until_decided: bool = False) -> tuple[Verdict, Reason, int | None]:
-    """The verdict on a ratio, why, and how many launches a side it lacks.
-
-    None: none, or launches would not help, or they are made `until_decided`.
-    """
+    """The verdict on a ratio, why, and how many launches it lacks: None where they would not help, or come anyway."""
     if ratio.interval is None and not (until_decided and ratio.n >= FEWEST):
         lacking = max(FEWEST - ratio.n, 1)
         return "unclear", Reason("few launches", (lacking,)), lacking
@@ -298,9 +275,7 @@ def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
     return ratio.resolution > math.log1p(margin) / 3 and ratio.resolution > half / 2
 
 
-def _chance_outside(
-    bound: NDArray[np.float64], new: NDArray[np.float64], effect: float, error: float
-) -> NDArray[np.float64]:
+def _chance_outside(bound: Floats, new: Floats, effect: float, error: float) -> Floats:
     """The chance [m] that in the end, with a share `new` [m] of later launches, the estimate is beyond +-`bound` [m].
 
     Those before have a difference (a logarithm) of `effect`, with this standard error.
@@ -309,11 +284,12 @@ def _chance_outside(
     nothing, something = (math.exp(-((effect / deviation) ** 2) / 2) / deviation for deviation in (error, wide))
     share = nothing / max(nothing + something, 1e-300)
     shrunk = (USUAL / wide) ** 2
-    chances: list[NDArray[np.float64]] = []
+    chances: list[Floats] = []
+    below = needed("scipy.special", "SciPy").ndtr  # the normal distribution function
     for true, unsure in ((0.0, 0.0), (effect * shrunk, error * math.sqrt(shrunk))):  # of no difference, and of one
         centre = (1 - new) * effect + new * true
         deviation = np.maximum(np.sqrt((new * unsure) ** 2 + new * (1 - new) * error**2), 1e-12)
-        chances.append(ndtr()((centre - bound) / deviation) + ndtr()((-centre - bound) / deviation))
+        chances.append(below((centre - bound) / deviation) + below((-centre - bound) / deviation))
     return share * chances[0] + (1 - share) * chances[1]
 
 
@@ -329,10 +305,7 @@ OF_COLLECTIVES = ("policy", "image", "backend", "driver")
 
 @dataclass(frozen=True)
 class NotCompared:
-    """What was not compared: a benchmark, or one on one storage or run in one way (`fio ioengine psync`).
-
-    `why` is empty where nothing is wrong with it, but it was measured on one side only.
-    """
+    """A benchmark, or one way to run it (`fio ioengine psync`); `why` is empty if it was measured on one side only."""
 
     benchmark: str
     label: str
@@ -364,20 +337,14 @@ def factors_of(observed: Observed) -> list[str]:
 
 
 def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margin: float = MARGIN) -> tuple[Suite, ...]:
-    """The programs `observed`, by the suite of each benchmark, those of unknown suites last.
-
-    What cannot be compared stops nothing else. Raises RequestError where SciPy is not installed.
-    """
+    """The programs `observed`, by the suite of each benchmark, those of unknown suites last."""
     pairs, refused = _pairs(observed, factor)
-    comparisons: dict[str, dict[str, list[Comparison]]] = {}
-    for comparison in compare(pairs, margin, observed.interleaved):
-        name = comparison.pair.base.case.workload
-        comparisons.setdefault(suite_of.get(name, OTHER), {}).setdefault(name, []).append(comparison)
-    lacking: dict[str, list[NotCompared]] = {}
-    for one in refused:
-        lacking.setdefault(suite_of.get(one.benchmark, OTHER), []).append(one)
-    names = sorted({*comparisons, *lacking}, key=lambda name: (name == OTHER, name))
-    return tuple(Suite(name, comparisons.get(name, {}), tuple(lacking.get(name, ()))) for name in names)
+    comparisons = compare(pairs, margin, observed.interleaved)
+    by_name = grouped((comparison.pair.base.case.workload, comparison) for comparison in comparisons)
+    compared = grouped((suite_of.get(name, OTHER), (name, of_name)) for name, of_name in by_name.items())
+    lacking = grouped((suite_of.get(one.benchmark, OTHER), one) for one in refused)
+    names = sorted({*compared, *lacking}, key=lambda name: (name == OTHER, name))
+    return tuple(Suite(name, dict(compared.get(name, ())), tuple(lacking.get(name, ()))) for name in names)
 
 
 def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[NotCompared]]:
@@ -400,10 +367,7 @@ def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[NotCompare
 
 
 def planned(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
-    """Every comparison of a run's sides, those of each factor tested together: of collectives, then of programs.
-
-    Raises RequestError where SciPy is not installed.
-    """
+    """Every comparison of a run's sides, those of each factor tested together: of collectives, then of programs."""
     collectives, programs = (
         replace(observed, cells={case: cell for case, cell in observed.cells.items() if bool(case["backend"]) is ranks})
         for ranks in (True, False)

@@ -20,6 +20,8 @@ from collbench.errors import PackageMissing, to_install
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    Floats = NDArray[np.float64]
+
 CONFIDENCE = 0.95
 FEWEST = 6  # below this many launches a side no interval of a median reaches 95 %
 _EXACT = 60  # above this many values a normal approximation replaces the exact distribution: its error is below 1e-3
@@ -32,8 +34,7 @@ HalfSteps = tuple[float, float]
 class Estimate:
     """A value and its 95 % interval; the interval is None where there are too few launches for one.
 
-    `resolution` is the part of the interval's half width that more launches do not narrow, because of the clock's step.
-    For a time it is in seconds, for a ratio the logarithm of a factor.
+    `resolution`: the part of its half width that the clock's step keeps (s; of a ratio the logarithm of a factor).
     """
 
     value: float
@@ -53,8 +54,7 @@ class Estimate:
 def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float = 0.0) -> Estimate:
     """Median of `values` [n >= 1], each known to `half_step` either way, in their unit.
 
-    With the interval of Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986) 75-79: order statistics,
-    interpolated between the two levels on either side of the confidence.
+    With the interval of Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986) 75-79.
     """
     ordered = np.sort(np.asarray(values, dtype=float)).tolist()
     n = len(ordered)
@@ -70,7 +70,9 @@ def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float =
 @lru_cache
 def _ends(n: int, confidence: float) -> tuple[int, int, float]:
     """The order statistics between which the lower end lies (the upper one mirrors it), and the weight of the inner."""
-    cdf = _binomial_cdf(n)
+    # P(X <= k) for X ~ Binomial(n, 1/2), k = 0 .. n
+    logs = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2) for k in range(n + 1)]
+    cdf = np.cumsum(np.exp(logs))
     k = max(int(np.searchsorted(cdf, (1 - confidence) / 2, side="right")), 1)
     inside = min(k, (n - 1) // 2)
     outer, inner = 1 - 2 * cdf[k - 1], 1 - 2 * cdf[inside]
@@ -90,7 +92,7 @@ def ratio_in_blocks(
     return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
-def open_to_clock(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSteps) -> float:
+def open_to_clock(of: Floats, over: Floats, half_steps: HalfSteps) -> float:
     """The logarithm of the factor that steps of the clock leave open in a ratio of such times."""
     shares = [half / float(np.median(side)) for half, side in zip(half_steps, (of, over), strict=True) if half]
     return -sum(math.log1p(-min(share, 0.999)) for share in shares)
@@ -117,7 +119,7 @@ def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0,
     return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
-def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64]) -> Estimate:
+def _inverted(ordered: Floats, n: int, cdf: Floats) -> Estimate:
     """The values of a shift that a rank test with distribution `cdf` does not reject; `ordered` are its steps."""
     value = float(np.median(ordered))
     if n < FEWEST:
@@ -136,14 +138,7 @@ def _exp(logarithm: float) -> float:
 
 
 @cache
-def _binomial_cdf(n: int) -> NDArray[np.float64]:
-    """P(X <= k) for X ~ Binomial(n, 1/2), k = 0 .. n."""
-    logs = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2) for k in range(n + 1)]
-    return np.cumsum(np.exp(logs))
-
-
-@cache
-def _rank_sum_cdf(n: int, m: int) -> NDArray[np.float64]:
+def _rank_sum_cdf(n: int, m: int) -> Floats:
     """P(U <= k) for the Mann-Whitney statistic of n and m values, k = 0 .. n m.
 
     The number of ways to U = k obeys f(n, m, k) = f(n - 1, m, k - m) + f(n, m - 1, k): as a product of polynomials,
@@ -162,7 +157,7 @@ def _rank_sum_cdf(n: int, m: int) -> NDArray[np.float64]:
     return np.cumsum([count / total for count in ways])
 
 
-def _normal_cdf(k: NDArray[np.int64], mean: float, deviation: float) -> NDArray[np.float64]:
+def _normal_cdf(k: NDArray[np.int64], mean: float, deviation: float) -> Floats:
     z = (k + 0.5 - mean) / (deviation * math.sqrt(2))
     return np.array([0.5 * math.erfc(-value) for value in z.tolist()])
 
@@ -177,8 +172,3 @@ def needed(module: str, package: str) -> Any:
 
 def stats() -> Any:
     return needed("scipy.stats", "SciPy")
-
-
-def ndtr() -> Any:
-    """The normal distribution function."""
-    return needed("scipy.special", "SciPy").ndtr

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from collbench.analysis.results import grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, suggestion
 from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, policy_order, step_order
 from collbench.schema.case import Case
-from collbench.schema.manifest import Host, Image, Library, Manifest
+from collbench.schema.manifest import Host, Image, Manifest
 
 
 @dataclass(frozen=True)
@@ -44,24 +45,21 @@ def _same_step(base: Case, other: Case) -> bool:
     return base.where.affinity == other.where.affinity and alike
 
 
-def _same_place(base: Case, other: Case) -> bool:
-    """Two engines are compared at the same policy and step; the host with all of them."""
-    return base.where.on_host or other.where.on_host or base.where.text == other.where.text
-
-
 def _of_axis(axis: Axis, implied: frozenset[str]) -> Factor:
     return Factor(axis.spelled, (axis.name,), implied, lambda case: axis.label(case[axis.name]),
                   lambda case: axis.order(case[axis.name]))  # fmt: skip
 
 
-#: Factors that are more than one axis: a policy is named with its step and engine, an engine has its own steps.
+#: Factors that are more than one axis: a policy is named with its step and engine, an engine has its own steps: two of
+#: them are compared at the same policy and step, the host with all.
 _PLACES = (
     Factor("policy", ("policy", "isolation", "engine", "seccomp"), AXES["policy"].implies, lambda case: case.where.text,
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation), case.where.seccomp),
            _same_step),
     Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies | {"engine", "job-options"},
            lambda case: case.where.text if case.where.on_host else f"{case.where.engine} {case.where.text}",
-           lambda case: (not case.where.on_host, case.where.engine), _same_place,
+           lambda case: (not case.where.on_host, case.where.engine),
+           lambda base, other: base.where.on_host or other.where.on_host or base.where.text == other.where.text,
            (("engine",), ("engine", "isolation", "seccomp"))),
 )  # fmt: skip
 
@@ -91,10 +89,7 @@ def of_fact(name: str) -> Factor:
 def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) -> Factor:
     """The factor of that name; `own` are axes of workloads, `more` facts of the environments of two runs.
 
-    Without `more`, within one run, `library` compares places that have their own software.
-
-    Raises:
-        RequestError: no such factor.
+    Without `more`, within one run, `library` compares places that have their own software. Raises RequestError.
     """
     spelled = normalised(name)
     if spelled in FACTORS:
@@ -138,36 +133,28 @@ def facts_of(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
     sides = {side_of(case) for case in cases}
     machines = [(manifest, _of_manifest(manifest)) for manifest in observed.manifests]
-    values = _values(machine | software(manifest, image, on_host, users, backend, side)
-                     for manifest, machine in machines for image, side, on_host, users, backend in sides)  # fmt: skip
-    return {name: _several(of_name) for name, of_name in values.items()}
+    each = (machine | software(manifest, image, on_host, users, backend, side)
+            for manifest, machine in machines for image, side, on_host, users, backend in sides)  # fmt: skip
+    return {
+        name: _several(values) for name, values in grouped(fact for facts in each for fact in facts.items()).items()
+    }
 
 
 def unlike(observed: Observed) -> dict[str, str]:
     """In what the runs of a folder differ, by name: empty where each is a launch of the same."""
-    values = _values(_of_manifest(manifest) | software(manifest, None, True)
-                     | {"experiment": "of many launches" if manifest.experiment else "of one"}
-                     for manifest in observed.manifests)  # fmt: skip
-    return {name: _several(of_name) for name, of_name in values.items() if len(of_name) > 1 and name not in MENTIONED}
+    each = (_of_manifest(manifest) | software(manifest, None, True)
+            | {"experiment": "of many launches" if manifest.experiment else "of one"}
+            for manifest in observed.manifests)  # fmt: skip
+    values_of = grouped(fact for facts in each for fact in facts.items()).items()
+    return {name: _several(values) for name, values in values_of if len({*values}) > 1 and name not in MENTIONED}
 
 
-def _values(each: Iterable[dict[str, str]]) -> dict[str, set[str]]:
-    values: dict[str, set[str]] = {}
-    for facts in each:
-        for name, value in facts.items():
-            values.setdefault(name, set()).add(value)
-    return values
-
-
-def _several(values: set[str]) -> str:
-    return " and ".join(sorted(value or "none" for value in values)) if any(values) else ""
+def _several(values: Iterable[str]) -> str:
+    return " and ".join(sorted(value or "none" for value in {*values})) if any(values) else ""
 
 
 def differences_of(base: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Name of each fact that differs, and how: `Linux 6.1 against 6.6`. A fact that one side lacks is unknown there.
-
-    A variable that it lacks is not set.
-    """
+    """How each fact differs, by name: `Linux 6.1 against 6.6`; `unknown` or `not set` where a side lacks it."""
     lacking = {name: "not set" if name.startswith("env:") else "unknown" for name in sorted(base.keys() | other.keys())}
     values = {name: (base.get(name, none), other.get(name, none)) for name, none in lacking.items()}
     return {name: f"{a or 'none'} against {b or 'none'}" for name, (a, b) in values.items() if a != b}
@@ -222,7 +209,9 @@ def software(
         libraries, packages, python = side.libraries, side.packages, side.python or ""
         variables = variables if side.environment is None else side.environment
     if users is not None:
-        libraries = tuple(library for library in libraries if _counts(library, users, backend))
+        # without users of a library an environment may hold NCCL for other backends
+        libraries = tuple(one for one in libraries if (users & {*one.used_by} if users or one.used_by
+                                                       else one.name != "NCCL" or "nccl" in backend))  # fmt: skip
     facts = {
         # a BLAS with the kernel that it chose, which says more than its version
         "library": _all(f"{one.name} {one.version}{f' ({one.kernel})' if one.kernel else ''}" for one in libraries),
@@ -234,13 +223,6 @@ def software(
     }  # fmt: skip
     facts |= {f"env:{name}": value for name, value in variables.items() if name not in _OF_LAUNCHER}
     return facts if side is None or on_host else facts | {"image-id": (side.id or "").removeprefix("sha256:")[:12]}
-
-
-def _counts(library: Library, users: frozenset[str], backend: str) -> bool:
-    """Whether a case uses a library. An environment may hold NCCL for other backends."""
-    if users or library.used_by:
-        return bool(users & set(library.used_by))
-    return library.name != "NCCL" or "nccl" in backend
 
 
 def _limits(host: Host) -> str:

@@ -12,21 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from collbench.analysis.change_points import (
-    FEWEST,
-    Correlation,
-    Level,
-    Trace,
-    find,
-    matter,
-    may_begin,
-    outside,
-    spread_of,
-)
+from collbench.analysis import change_points
+from collbench.analysis.change_points import Correlation, Level, Trace
 from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
 from collbench.analysis.factors import SideKey, facts_of, side_of, unlike
 from collbench.analysis.options import fixed_cells, parse_fixed
-from collbench.analysis.results import Cell, Way
+from collbench.analysis.results import Cell, Way, grouped
 from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
@@ -48,10 +39,9 @@ _LAST = ("host", "boot")
 
 @dataclass(frozen=True)
 class Lack:
-    """Why a run has no time of a cell that belongs to its series, or not of all launches.
+    """Why a run has no time of a cell, or not of all launches: what records say, or what was measured instead.
 
-    `detail`: what the records say, or what was measured instead; `launches`: how many had wrong results, or failed
-    where others did not.
+    `launches`: how many had wrong results, or failed where others did not.
     """
 
     kind: Literal["failed", "skipped", "wrong results", "not resolved", "another way", "other work"]
@@ -141,7 +131,10 @@ def _timed(name: str, observed: Observed) -> TimedRun:
     sides = {side_of(case): case for case in observed.cells}
     facts = {side: facts_of(observed, [case]) for side, case in sides.items()}
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
-    return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
+    of = next(iter(facts.values()))
+    hosts, simulated = f"{of['hosts']} hosts" * (of["hosts"] != "1"), "simulated" * (of["simulated"] == "yes")
+    machine = (of["cpu"], of["cores"] and f"{of['cores']} cores", of["gpu"], hosts, simulated)
+    return TimedRun(name, min(times), ", ".join(filter(None, machine)), entries, facts)
 
 
 def _time(name: str, created: str) -> datetime:
@@ -152,21 +145,10 @@ def _time(name: str, created: str) -> datetime:
         raise RequestError(f"{name}: its manifest does not say when it was made ({created[:40]!r})") from error
 
 
-def _machine(facts: dict[str, str]) -> str:
-    """`EPYC 7003, 4 cores`; with the number of hosts where there are several, and the GPUs."""
-    hosts = f"{facts['hosts']} hosts" if facts["hosts"] != "1" else ""
-    simulated = "simulated" if facts["simulated"] == "yes" else ""
-    parts = (facts["cpu"], facts["cores"] and f"{facts['cores']} cores", facts["gpu"], hosts, simulated)
-    return ", ".join(part for part in parts if part)
-
-
 def _entry(cell: Cell) -> RunCell:
     """Of launches whose median is not 0, and during which nobody else used the cores of a program."""
     cell = cell.without(cell.disturbed) if cell.disturbed else cell
-    medians: dict[Way, list[float]] = {}
-    for way, median in zip(cell.ways, cell.medians, strict=True):
-        if median > 0:
-            medians.setdefault(way, []).append(median)
+    medians = grouped((way, median) for way, median in zip(cell.ways, cell.medians, strict=True) if median > 0)
     reasons, lacks = "; ".join(sorted(cell.reasons)), None
     if cell.wrong:
         return RunCell({}, cell.work, Lack("wrong results", launches=cell.wrong))
@@ -214,7 +196,7 @@ class CellSeries:
     @property
     def tested(self) -> bool:
         """Whether there were enough runs to see a change."""
-        return len(self.points) >= FEWEST
+        return len(self.points) >= change_points.FEWEST
 
     def time(self, level: Level) -> Estimate:
         """The median over the runs of a level (s), with its interval."""
@@ -235,10 +217,8 @@ class CellSeries:
 
 def all_series(runs: Sequence[TimedRun]) -> list[CellSeries]:
     """One for each cell and machine, in the order in which they first occur."""
-    cells: dict[tuple[str, Case], list[tuple[int, RunCell]]] = {}
-    for number, run in enumerate(runs):
-        for case, entry in run.entries.items():
-            cells.setdefault((run.machine, case), []).append((number, entry))
+    cells = grouped(((run.machine, case), (number, entry))
+                    for number, run in enumerate(runs) for case, entry in run.entries.items())  # fmt: skip
     return [_series(case, machine, entries, runs) for (machine, case), entries in cells.items()]
 
 
@@ -407,10 +387,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class LatestRun:
-    """Of `of` cells that this run was the last to measure, those outside what their levels have shown.
-
-    Each with its time over its level; the farthest first.
-    """
+    """The last run of `of` cells, and those outside their levels, with the time over the level, the farthest first."""
 
     run: int
     of: int
@@ -419,10 +396,9 @@ class LatestRun:
 
 @dataclass(frozen=True)
 class History:
-    """The runs of a folder from the first to the last, and what changed.
+    """The runs of a folder from the first to the last, and what changed, from the run `first` on.
 
-    `left_out` names folders that are no runs, `flaws` what is not reliable. `latest` are latest runs with cells
-    outside their levels; `first` is the first run whose changes are shown.
+    `left_out` are no runs, `flaws` what is not reliable, `latest` the latest runs with cells outside their levels.
     """
 
     name: str
@@ -439,18 +415,15 @@ class History:
 
 
 def history(path: Path, given: Sequence[str], margin: float) -> History:
-    """The history of the runs in a folder; those without a cell of `given` (`policy=multi`) are as if not there.
-
-    Raises:
-        RunReadError: there is no such folder.
-        RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
-    """
+    """The history of the runs in a folder with a cell of `given` (`policy=multi`), or RequestError for lack of one."""
     runs, left_out, flaws = _read(path, given)
     series = all_series(runs)
-    segmented, correlation = find([measured.trace for measured in series], spread_of(margin))
+    segmented, correlation = change_points.find(
+        [measured.trace for measured in series], change_points.spread_of(margin)
+    )
     trends = []
     for one, levels in zip(series, segmented, strict=True):
-        lasting = matter(one.trace.values, levels, margin)
+        lasting = change_points.matter(one.trace.values, levels, margin)
         trends.append(Trend(one, lasting, tuple(_change(one, *steps, margin) for steps in pairwise(lasting))))
     renewed = renewals(runs)
     grouped = tuple(events([change for trend in trends for change in trend.changes], renewed))
@@ -461,21 +434,21 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
 def _change(series: CellSeries, before: Level, after: Level, margin: float) -> Change:
     trace, half = series.trace, max(point.time.resolution for point in series.points)  # steps of the clock
     old, new = (np.exp(trace.values[level.start : level.stop]) for level in (before, after))
-    first, last = (int(trace.runs[at]) for at in may_begin(trace.values, before, after, margin))
+    first, last = (int(trace.runs[at]) for at in change_points.may_begin(trace.values, before, after, margin))
     ratio = ratio_of_sides(new, old, half_steps=(half, half))
     return Change(series, before, after, int(trace.runs[after.start]), (first, last), ratio)
 
 
 def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) -> Iterator[LatestRun]:
     """Runs with cells outside, the latest first; of cells whose last record has a time, and is of a latest run."""
-    on_machine: dict[str, list[int]] = {}
-    for number, run in enumerate(runs):
-        on_machine.setdefault(run.machine, []).append(number)
+    on_machine = grouped((run.machine, number) for number, run in enumerate(runs))
     current = [
         trend for trend in trends if trend.series.tested and trend.series.missing is None
         and trend.series.points[-1].run == trend.series.last >= on_machine[trend.series.machine][-_LATEST:][0]
     ]  # fmt: skip
-    ratios = outside([trend.series.trace for trend in current], [trend.levels for trend in current], margin)
+    ratios = change_points.outside(
+        [trend.series.trace for trend in current], [trend.levels for trend in current], margin
+    )
     last = [trend.series.last for trend in current]
     for number in sorted({last[cell] for cell in ratios}, reverse=True):
         cells = tuple((current[cell].series, ratio) for cell, ratio in ratios.items() if last[cell] == number)

@@ -17,7 +17,7 @@ from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collbench.analysis.estimate import Floats
 
 
 _TREND = 0.025  # a trend of one side counts at this p: half of 5 %, because there are two sides
@@ -39,9 +39,8 @@ SAME, APART = 0.03, 0.05
 def drift(base: Sequence[float], other: Sequence[float]) -> float | None:
     """By what share one side drifts over its launches, where that can explain the difference; else None.
 
-    Launches are in the order in which they were measured, one side after the other. The trend is Mann and Kendall's
-    (Econometrica 13 (1945) 245-259), its slope that of Theil and Sen; from the middle of one side to the middle of the
-    other it makes slope times half of all launches.
+    One side is measured after the other. The trend is Mann and Kendall's (Econometrica 13 (1945) 245-259), its slope
+    that of Theil and Sen; from the middle of one side to that of the other it makes slope times half of all launches.
     """
     effect = abs(math.log(median(other) / median(base)))
     largest = 0.0
@@ -97,8 +96,7 @@ def slow_samples(pair: Pair, blocks: Sequence[int]) -> Slow | None:
 def slow(base: Sequence[float], other: Sequence[float], one_median: bool = True) -> Slow | None:
     """The slow launches of two sides, where one side has more of them (Fisher's exact test).
 
-    `one_median`: both sides are about equally fast, so a launch is slow relative to the median of both, though it were
-    most of one side; else relative to the median of its own side.
+    Slow relative to the median of both where there is `one_median`, however many they are; else to that of the side.
     """
     middles = [median((*base, *other))] * 2 if one_median else [median(base), median(other)]
     of_base, of_other = (sum(time > SLOW * middle for time in side)
@@ -139,11 +137,10 @@ def dependent(scores: Iterable[float | None], beyond: float = REFUSED) -> bool:
     return bool(numbers) and sum(numbers) / len(numbers) > beyond
 
 
-def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
+def together(cells: Sequence[Cell], in_blocks: bool) -> Floats:
     """Medians [n, cells] in seconds, a row for each block that all cells have, without blocks that were contended.
 
-    Without blocks no launch of one cell belongs to one of another: then they are combined in the order in which they
-    were measured, as many as the cell with the fewest has.
+    Without blocks launches are combined as they were measured, as many as the cell with the fewest has.
     """
     if in_blocks:
         medians = [cell.by_launch for cell in cells]
@@ -167,7 +164,7 @@ class ProcessorTime(NamedTuple):
         return self.seconds / self.wall if self.wall > 0 else 0.0
 
 
-def processor_time(cell: Cell) -> ProcessorTime | None:
+def cpu_time(cell: Cell) -> ProcessorTime | None:
     """None where the cell is of ranks, or was recorded without."""
     if not cell.cpu:
         return None
@@ -177,11 +174,8 @@ def processor_time(cell: Cell) -> ProcessorTime | None:
 
 def only_waited(base: ProcessorTime, other: ProcessorTime) -> bool:
     """Whether one side needed more time for the same CPU seconds."""
-    return not _apart(base.seconds, other.seconds, SAME) and _apart(base.wall, other.wall, APART)
-
-
-def _apart(base: float, other: float, share: float) -> bool:
-    return max(base, other) > min(base, other) * (1 + share)
+    (little, much), (short, long) = sorted((base.seconds, other.seconds)), sorted((base.wall, other.wall))
+    return much <= little * (1 + SAME) and long > short * (1 + APART)
 
 
 @dataclass(frozen=True)
@@ -210,11 +204,10 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
 
 @dataclass(frozen=True)
 class DuetEffects:
-    """Of launches in turns, factors over all sizes together.
+    """Of launches in turns, factors over all sizes; None: too few launches tell.
 
-    `start`: of a side's time where it was started before the other. Of the other side's over the base's time, `before`:
-    in slices after one of its own rather than of another world, `age`: in second halves of slices rather than first
-    ones. None: too few launches tell.
+    `start`: of a side's time where it was started first. Of the other side's over the base's time, `before`: in slices
+    after its own rather than another world, `age`: in second halves of slices rather than first ones.
     """
 
     launches: int
@@ -246,10 +239,7 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
 
 
 def _of_start(pairs: Sequence[Pair], common: dict[int, list[int]], launches: Sequence[int]) -> Estimate | None:
-    """Half the difference of the mean log ratio between launches in which the other side, or the base, was first.
-
-    Log ratios are taken relative to their pair's mean; Welch's interval.
-    """
+    """Half the difference of mean log ratios between launches in which either side was first, with Welch's interval."""
     first: dict[bool, list[float]] = {True: [], False: []}
     relative = {id(pair): _relative(pair, common[id(pair)]) for pair in pairs}
     for launch in launches:

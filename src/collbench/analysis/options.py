@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.factors import MENTIONED, differences_of, facts_of
-from collbench.analysis.results import Cell, joined
+from collbench.analysis.results import Cell, grouped, joined
 from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError, suggestion
 from collbench.schema.axes import AXES, SOFTWARE, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
@@ -39,10 +39,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Question:
-    """One operation on a number of ranks: its cells, by size asked for (bytes) and option.
-
-    `varying` are the factors in which the options differ.
-    """
+    """One operation on some ranks: cells by size asked for (bytes) and option; the factors that are `varying`."""
 
     case: Case
     cells: dict[int, dict[Option, Cell]]
@@ -117,11 +114,7 @@ def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option
 
 
 def parse_fixed(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
-    """`policy=single` as a factor and its value; `own` are axes of workloads.
-
-    Raises:
-        RequestError: not of this form, or no such factor.
-    """
+    """`policy=single` as a factor (`own`: axes of workloads) and its value; else raises RequestError."""
     known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in own))))
     given = {}
     for text in texts:
@@ -170,10 +163,8 @@ def _programs(observed: Observed) -> dict[ProgramAt, str]:
     for case in observed.cells:
         if not case["backend"] and _program_at(case) not in libraries:
             libraries[_program_at(case)] = facts_of(observed, [case])["library"]
-    names: dict[Case, set[str]] = {}
-    for (way, *_), library in libraries.items():
-        names.setdefault(way, set()).add(library)
-    return {at: library for at, library in libraries.items() if len(names[at[0]]) > 1}
+    of_way = grouped((way, library) for (way, *_), library in libraries.items())
+    return {at: library for at, library in libraries.items() if len({*of_way[at[0]]}) > 1}
 
 
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
@@ -195,11 +186,8 @@ _CHOICE = SOFTWARE | MENTIONED | {"launcher"}
 def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_blocks: bool = False) -> Observed:
     """Several runs of one machine as one: cells without an image are named by the library of their run.
 
-    With `in_blocks` launches of equal number are paired in all of them.
-
-    Raises:
-        RequestError: they were measured on different machines, or in different ways; or two runs whose launches are to
-            be paired measured the same thing; or one ended when its own comparisons were decided.
+    With `in_blocks` launches of equal number are paired. Raises RequestError where runs are of other machines or ways
+    of measuring, have the same cells in blocks, or ended when their own comparisons were decided.
     """
     first, *others = runs
     if not others:
@@ -248,11 +236,7 @@ def _differences(first: Observed, other: Observed) -> dict[str, str]:
 
 
 def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
-    """The image's name, with its library where another run has another library under that name.
-
-    Raises:
-        RequestError: the image holds other software in another run, and a library of the same name.
-    """
+    """The image's name, with its library where another run has another library under that name."""
     own = _software(case, run)
     different = [facts for other in runs if other is not run and (facts := _software(case, other)) not in (own, {})]
     if not different:

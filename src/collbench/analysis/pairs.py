@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, MENTIONED, PYTHON, Factor, differences_of, facts_of, of_fact
-from collbench.analysis.results import Cell, Way, methods
+from collbench.analysis.results import Cell, Way, grouped, methods
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
@@ -43,11 +43,7 @@ class Pair:
 def _match_cells(
     base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]
 ) -> tuple[Keyed, Keyed]:  # fmt: skip
-    """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs.
-
-    Raises:
-        RequestError: cells of one run differ in these axes alone.
-    """
+    """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs."""
     matched: list[tuple[Keyed, Keyed]] = []
     several: RequestError | None = None
     for axes in (*factor.fewer, factor.axes) if factor else ((),):
@@ -155,17 +151,11 @@ _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "ima
 
 
 def within(observed: Observed, factor: Factor, ignored: frozenset[str], between: tuple[str, ...] = ()) -> list[Pair]:
-    """Pairs of one run: each side against the first in order that it can be compared with; or the two in `between`.
-
-    Raises:
-        RequestError: the run has only one side, or not those of `between`; or they differ in the environment.
-    """
+    """Pairs of one run, or RequestError: each side against the first that it can be compared with; or the `between`."""
     pairs = opposed(observed.cells.values(), factor, _axes(ignored, observed), between)
     if not pairs:
         raise _nothing_opposed(observed, factor, between)
-    by_sides: dict[tuple[object, ...], list[Pair]] = {}
-    for pair in pairs:
-        by_sides.setdefault((_side(pair.base.case), _side(pair.other.case)), []).append(pair)
+    by_sides = grouped(((_side(pair.base.case), _side(pair.other.case)), pair) for pair in pairs)
     checked = []
     for same in by_sides.values():
         facts = facts_of(observed, [same[0].base.case]), facts_of(observed, [same[0].other.case])
@@ -174,10 +164,7 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
 
 
 def own_sides(observed: Observed) -> list[Pair]:
-    """Pairs of the sides of a run, or else of the first factor that its cells differ in.
-
-    Empty where they differ in none, have one launch each, or cannot be compared.
-    """
+    """Pairs of the sides of a run, or else of the first factor that its cells differ in; empty where none can be."""
     factors = (FACTORS["side"], *FACTORS.values())
     factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
     if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
@@ -192,19 +179,24 @@ def opposed(
     cells: Iterable[Cell], factor: Factor, dropped: tuple[str, ...] = (), between: tuple[str, ...] = ()
 ) -> list[Pair]:
     """The same of cells, whatever the environments: pairs that differ in the factor, and in `dropped` axes."""
-    groups: dict[Case, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.case.without(factor.axes + dropped), []).append(cell)
     free = frozenset(name for name, axis in METHODS.items() if axis in (*factor.axes, *dropped))
-    return [replace(pair, free=free) for group in groups.values() for pair in _opposed(group, factor, between)]
+    pairs = []
+    for group in grouped((cell.case.without(factor.axes + dropped), cell) for cell in cells).values():
+        ordered = sorted(group, key=lambda cell: factor.order(cell.case))
+        in_order = ((base, other) for index, other in enumerate(ordered) for base in ordered[:index])
+        named = [[cell for cell in ordered if _named(factor.label(cell.case), name)] for name in between]
+        done = set[int]()
+        for base, other in product(*named) if between else in_order:  # the first one named is the base
+            names = factor.label(base.case), factor.label(other.case)
+            is_new = names[0] != names[1] and (between or id(other) not in done)
+            if is_new and factor.opposed(base.case, other.case):
+                done.add(id(other))
+                pairs.append(Pair(base, other, *names, free))
+    return pairs
 
 
 def across(base: Observed, other: Observed, factor: Factor | None, ignored: frozenset[str]) -> list[Pair]:
-    """Pairs of two runs: the same case in both, but for the axes of the factor and those ignored.
-
-    Raises:
-        RequestError: no case in common, several where one is needed, or another environment.
-    """
+    """Pairs of two runs, or RequestError: the same case in both, but for the axes of the factor and those ignored."""
     base_cells, other_cells = _match_cells(base, other, factor, _axes(ignored, base, other))
     common = [key for key in base_cells if key in other_cells]
     if not common:
@@ -215,11 +207,7 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
 
 
 def refuse_not_alternated(base: Observed, other: Observed) -> None:
-    """Raise where launches of equal number cannot have been measured together, as far as the runs say.
-
-    Raises:
-        RequestError: folders of launches with other names, or all launches of one were made before those of the other.
-    """
+    """Raises RequestError where launches of equal number cannot have been measured together, as far as runs say."""
     base_names, other_names = ([folder.name for _, folder in run.folders] for run in (base, other))
     if max(len(base_names), len(other_names)) < 2:
         return
@@ -242,21 +230,6 @@ def without_partner(observed: Observed, factor: Factor, pairs: list[Pair]) -> in
     paired = {id(cell) for pair in pairs for cell in (pair.base, pair.other)}
     sides = {name for pair in pairs for name in (pair.base_name, pair.other_name)}
     return sum(factor.label(case) in sides and id(cell) not in paired for case, cell in observed.cells.items())
-
-
-def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Iterable[Pair]:
-    ordered = sorted(cells, key=lambda cell: factor.order(cell.case))
-    if between:  # the first one named is the base
-        named = [[cell for cell in ordered if _named(factor.label(cell.case), name)] for name in between]
-        chosen = [(base, other) for base in named[0] for other in named[1]]
-    else:
-        chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
-    done = set[int]()
-    for base, other in chosen:
-        base_name, other_name = factor.label(base.case), factor.label(other.case)
-        if base_name != other_name and (between or id(other) not in done) and factor.opposed(base.case, other.case):
-            done.add(id(other))
-            yield Pair(base, other, base_name, other_name)
 
 
 def _named(label: str, name: str) -> bool:
@@ -325,28 +298,16 @@ def _in_the_way(observed: Observed, factor: Factor) -> list[str]:
     names = [name for name in names_in(cases) if name not in factor.axes and len({case[name] for case in cases}) > 1]
 
     def opposed_without(name: str) -> bool:
-        sides: dict[Case, set[str]] = {}
-        for case in cases:
-            sides.setdefault(case.without((*factor.axes, name)), set()).add(factor.label(case))
-        return any(len(labels) > 1 for labels in sides.values())
+        sides = grouped((case.without((*factor.axes, name)), factor.label(case)) for case in cases)
+        return any(len({*labels}) > 1 for labels in sides.values())
 
     return [name for name in names if opposed_without(name)] or names
-
-
-def _explaining(names: set[str]) -> str:
-    """The fact that is the likeliest factor, of those with which all others come; empty where no fact explains all."""
-    likely = sorted(names, key=lambda name: (_QUESTIONS.index(name) if name in _QUESTIONS else len(_QUESTIONS), name))
-    return next((name for name in likely if names <= of_fact(name).implied), "")
 
 
 def _checked(
     pairs: list[Pair], base: dict[str, str], other: dict[str, str], factor: Factor, ignored: frozenset[str]
 ) -> list[Pair]:
-    """The pairs, each with what else its sides differ in besides the factor, by the facts of both.
-
-    Raises:
-        RequestError: the environment differs in what changes numbers, and nobody said to ignore it.
-    """
+    """The pairs, each with what else its sides differ in. Raises SidesDiffer where that changes numbers."""
     python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
     if factor.axes and not any(pair.base.case[axis] != pair.other.case[axis] for pair in pairs for axis in factor.axes):
         factor = replace(factor, implied=frozenset())  # the sides do not differ in it, so nothing comes with it
@@ -359,7 +320,9 @@ def _checked(
     if wrong:
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
         apart = {name for name in differences if name not in mentioned | ignored}
-        likely = "" if factor.axes else _explaining(apart)
+        likeliest = [name for name in (*_QUESTIONS, *sorted(apart - {*_QUESTIONS})) if name in apart]
+        all_come_with = (name for name in likeliest if apart <= of_fact(name).implied)
+        likely = "" if factor.axes else next(all_come_with, "")
         raise SidesDiffer(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
             f"{_other_software(pairs, factor, wrong)}{likely and f'To compare by one of these: --by {likely}. '}"
@@ -392,8 +355,7 @@ Differences = tuple[tuple[str, str, str], ...]
 class Alike(NamedTuple):
     """Medians (s) of the launches that count and their numbers; in blocks, entry i of both is of one block.
 
-    `refused`: in what the sides differ where too few launches agree (`method_differences`); `left_out`: how many
-    launches were measured in another way.
+    `refused`: in what sides differ where too few agree; `left_out`: how many launches were measured in another way.
     """
 
     base: list[float]
@@ -449,10 +411,8 @@ def apart(of_base: Way, of_other: Way, free: frozenset[str]) -> bool:
 
 def method_differences(pair: Pair) -> Differences:
     """In what the sides were measured differently: `("gate", "barrier", "roundtime")`."""
-    base, other = (
-        {name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
-        for cell in (pair.base, pair.other)
-    )
+    base, other = ({name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
+                   for cell in (pair.base, pair.other))  # fmt: skip
     names = sorted(base.keys() & other.keys() - pair.free)
     return tuple((name, base[name], other[name]) for name in names if base[name] != other[name])
 

@@ -21,7 +21,7 @@ from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, stats
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.gate import bounded, no_slower, slower
 from collbench.analysis.pairs import Pair, alike, apart, opposed, undisturbed
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.schema.axes import AXES
 from collbench.schema.store import Margins, margin_of
 
@@ -77,7 +77,6 @@ def smallest(cells: Sequence[Launches], margin: float) -> list[float | None]:
     """For each cell of a question the least of `STEPS` that `CHANCE` of the swaps find; None where none is.
 
     The difference is in that cell alone, and none in all others: the hardest case for cells that are judged at once.
-    An interval that does not hold a loss that is not there would not hold equality if it were.
     """
     swaps, steps = _swaps(cells), [step for step in STEPS if step > margin]
     places = [[-math.log1p(step) for step in steps]] * len(cells)
@@ -121,20 +120,13 @@ class Movement:
 
 def movements(readings: Iterable[Mapping[str, float | None]]) -> tuple[Movement, ...]:
     """Of each yardstick that has a value in some reading, in the order of the first one."""
-    values: dict[str, list[float]] = {}
-    for reading in readings:
-        for name, value in reading.items():
-            if value is not None:
-                values.setdefault(name, []).append(value)
+    values = grouped((name, value) for reading in readings for name, value in reading.items() if value is not None)
     return tuple(Movement(name, min(of_name), max(of_name), len(of_name)) for name, of_name in values.items())
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the spread of launches costs: its size, and the launches a side that show a `difference`.
-
-    `spread` is the standard deviation of a block's log ratio, `launches` those of the cell that spreads most.
-    """
+    """The standard deviation of log ratios in the cell that spreads most, and its launches that show a `difference`."""
 
     spread: float
     difference: float
@@ -144,10 +136,9 @@ class Cost:
 def cost(cells: Sequence[Launches], difference: float) -> Cost | None:
     """The launches a side by which a difference (a share, above 0) of one cell alone is seen with probability `CHANCE`.
 
-    n = ((z_0.975 + z_0.8) s / log(1 + difference))^2 blocks with a spread s of their log ratios: the sample size of a
-    paired test of normal values (Cohen, Statistical Power Analysis, 2nd ed., section 2.3), and at least `FEWEST`. Cells
-    that are tested together, and launches that are not normal, need more. None for a difference of 0, and where no cell
-    has two blocks.
+    n = ((z_0.975 + z_0.8) s / log(1 + difference))^2 blocks with a spread s of log ratios, at least `FEWEST`: a paired
+    test of normal values (Cohen, Statistical Power Analysis, 2nd ed., section 2.3). Cells that are tested together, and
+    other launches, need more. None for a difference of 0, and where no cell has two blocks.
     """
     several = [cell for cell in cells if len(cell.base) > 1]
     if not several or difference <= 0:
@@ -226,19 +217,13 @@ def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
 
 
 def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[PairStatus]:
-    """Every comparison of these cells after so many blocks of at most so many; those of a question at once.
-
-    Raises RequestError where SciPy is not installed.
-    """
+    """Every comparison of these cells after so many blocks of at most so many; those of a question at once."""
     return [PairStatus(name, comparison, state_of(comparison, blocks, most, margin))
             for name, pairs in questions(cells).items() for comparison in compare(pairs, margin)]  # fmt: skip
 
 
 def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Margins) -> list[PairStatus]:
-    """The comparisons of a gate: of both sides of a plan, which are decided by a loss beyond the margin, or by none.
-
-    Raises RequestError where SciPy is not installed.
-    """
+    """The comparisons of a gate: of both sides of a plan, which are decided by a loss beyond the margin, or by none."""
     statuses = []
     for comparison in bounded(compare(opposed(cells, FACTORS["side"])), margins):
         margin = margin_of(margins, comparison.pair.base.case)
@@ -300,8 +285,7 @@ def next_block(
 ) -> dict[PlaceKey, OpenAtPlace[CaseKey]]:
     """By place what it executes; places without anything that is open are left out.
 
-    `compared` are both sides of every comparison, each a place and what is measured there; `still_open` the sides of
-    those that are open. What is open elsewhere may be none of a place's own cases.
+    `compared` are both sides of every comparison, each a place and what is measured there.
     """
     here: dict[PlaceKey, set[CaseKey]] = {}
     for place, subject in still_open:

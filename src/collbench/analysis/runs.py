@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, origin_of, some_from, usual_file
+from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, grouped, origin_of, some_from, usual_file
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
 from collbench.schema.case import Case
@@ -100,9 +100,8 @@ class SampleCheck:
 class Observed:
     """Everything that was read under one name: a run, or a folder of runs of which each is one launch of the same.
 
-    `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here.
-    `shortages` are launches that are missing. `interleaved`: launches of one number were measured close together, in
-    random order.
+    `folders` are the runs, each with the number of its first launch here, `shortages` the launches that are missing.
+    `interleaved`: launches of one number were measured close together, in random order.
     """
 
     name: str
@@ -122,11 +121,7 @@ class Observed:
 
 
 def observe(path: Path) -> Observed:
-    """The run at `path`; or if it is a folder of runs, these in the order of their names, each one launch.
-
-    Raises:
-        RunReadError: neither a run nor a folder of runs, or one of them is damaged.
-    """
+    """The run at `path`, or the runs in this folder by name, each one launch. Raises RunReadError: it is neither."""
     if (path / "manifest.json").exists() or not path.is_dir():
         return gather(path, [path])
     inside = sorted(child for child in path.iterdir() if child.is_dir())
@@ -164,8 +159,7 @@ def gather(name: Path, folders: list[Path]) -> Observed:
 def shortage(run: Path, manifest: Manifest, cells: Iterable[Cell]) -> Shortage:
     """The cells of a run with fewer launches than planned; those that failed or were skipped are not missing.
 
-    Of a run until decided the launches of its blocks before count (0: there were none): its records do not say whether
-    it ended.
+    Of a run until decided the launches before count, if any: its records do not say whether it ended.
     """
     planned = some_from(manifest)
     if planned is None:
@@ -204,15 +198,8 @@ def sources(*runs: Observed) -> Iterator[RunSource]:
 
 
 def refuse_same(found: Iterable[RunSource]) -> None:
-    """Of runs that began at one moment by one command, those are the same whose first measured record is.
-
-    Raises:
-        RequestError: two of them are the same run.
-        RunReadError: a record cannot be read.
-    """
-    same_start: dict[tuple[str, tuple[str, ...]], list[RunSource]] = {}
-    for source in found:
-        same_start.setdefault((source.created, source.command), []).append(source)
+    """Raises RequestError where two are the same: begun at one moment by one command, with the same first record."""
+    same_start = grouped(((source.created, source.command), source) for source in found)
     by_record: dict[tuple[str, tuple[str, ...], bytes], RunSource] = {}
     for source in (source for alike in same_start.values() if len(alike) > 1 for source in alike):
         first = next((records.encode(record) for record in RecordStream(source.folder) if record.status == "ok"), None)
@@ -244,11 +231,10 @@ _BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)  # a number of operations in a
 
 
 class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A cell: its work, median and mean of each launch in seconds, and how and over what they were taken.
+    """A cell: its work, median and mean of each launch in seconds, and the ways of measuring, with that of each launch.
 
-    `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took. `contended` are
-    launches, and `cpu` has CPU seconds and seconds for a sample of a program, by launch. `repeatable` has the values of
-    figures that must come out equal.
+    `contended` are launches, and `cpu` has CPU seconds and seconds for a sample of a program, by launch. `repeatable`
+    has the values of figures that must come out equal.
     """
 
     case: Case
@@ -274,11 +260,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def save_baseline(observed: Observed, path: Path) -> int:
-    """Write what was measured as a baseline; returns the number of cells.
-
-    Raises:
-        RunWriteError: the file exists, cannot be written, or would be larger than what `load_baseline` accepts.
-    """
+    """Write what was measured as a new baseline, or raise RunWriteError; returns the number of cells."""
     cells = []
     for cell in observed.cells.values():
         if cell.medians:
@@ -306,11 +288,7 @@ def save_baseline(observed: Observed, path: Path) -> int:
 
 
 def load_baseline(path: Path) -> Observed:
-    """A baseline as if it were a run.
-
-    Raises:
-        RunReadError: no such file, or not a baseline of this version.
-    """
+    """A baseline as if it were a run; raises RunReadError where it is none of this version."""
     try:
         if path.exists() and not path.is_file():
             raise RunReadError(f"{path}: not a baseline, which is a file that --save-baseline wrote.")
