@@ -158,13 +158,13 @@ def left_out_alone(logs: Logs, in_blocks: bool, alpha: float = bounds.ALPHA) -> 
     launches, sizes = logs.shape[2:]
     if in_blocks:
         values = bounds._bounded(other - base)
-        rows = bounds.flips(launches, bounds._PASSES * launches * sizes).rows
+        rows = bounds.flips(launches, bounds._PASSES * launches * sizes)
     else:  # in the order of `excluded`
         turned = (base > other)[:, :1, :1]
         both = np.concatenate([np.where(turned, base, other), np.where(turned, other, base)], axis=-1)
         values = bounds._bounded(both - bounds._medians(both))
         values -= values.mean(axis=-1, keepdims=True)
-        rows = bounds.exchanges(launches, launches, bounds._PASSES * 2 * launches * sizes).rows
+        rows = bounds.exchanges(launches, launches, bounds._PASSES * 2 * launches * sizes)
     values /= np.sqrt((values**2).sum(axis=-1, keepdims=True)) * len(rows[0]) ** 0.5
     columns = rows.T.astype(float)
     as_large = np.array([np.count_nonzero(shares >= shares[:, :1] - 1e-9, axis=1)

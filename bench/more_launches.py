@@ -18,9 +18,8 @@ from coverage import NOISES, Draw, Logs, Noise, launches_of
 from results import keep, table
 
 from collbench.analysis.bounds import intervals
-from collbench.analysis.compare import MARGIN, Verdict, verdict_on
+from collbench.analysis.compare import CHANCE, MARGIN, MOST, Verdict, launches_more, verdict_on
 from collbench.analysis.estimate import Estimate, in_logarithms
-from collbench.analysis.planning import CHANCE, MOST, launches_more
 
 FIRST = 10
 CELLS = (1, 4)

@@ -19,8 +19,8 @@ from results import keep, table
 
 from collbench.analysis.bounds import ALPHA, fewest_wins
 from collbench.analysis.compare import MARGIN, Verdict
-from collbench.analysis.deciding import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.estimate import FEWEST
+from collbench.analysis.planning import LEAST_CHANCE, chance_of_verdict
 
 MOST, SIZES, ADDED = 20, (1, 4, 8), (0.0, 0.03, 0.1, 0.5)
 

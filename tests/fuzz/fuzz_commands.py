@@ -41,9 +41,8 @@ import scipy.optimize
 import scipy.stats  # noqa: F401 - before time counts
 
 from collbench import cli, collectives
-from collbench.analysis import baseline
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.runs import observe
+from collbench.analysis.runs import observe, save_baseline
 from collbench.cli import COMMANDS
 from collbench.launch import folders
 from collbench.launch.shipped import plans
@@ -385,7 +384,7 @@ def prepare(folder: Path) -> None:
         (folder / name / "records.jsonl").write_bytes(b"".join(lines[:40]))
     for name in ("1", "2"):
         shutil.copytree(RUNS["run"], folder / "folder" / name)
-    baseline.keep(observe(folder / "run"), folder / "baseline.json")
+    save_baseline(observe(folder / "run"), folder / "baseline.json")
     (folder / "plan.toml").write_bytes(PLANS[0])
     (folder / "site.toml").write_bytes(SITES["slurm"])
     (folder / "empty").mkdir()

@@ -22,11 +22,10 @@ from typing import Any, TypeVar
 import atheris
 
 with atheris.instrument_imports(include=["collbench"]):
-    from collbench.analysis import baseline
     from collbench.analysis.compare import compare
     from collbench.analysis.factors import FACTORS
     from collbench.analysis.pairs import Pair, across, within
-    from collbench.analysis.runs import Observed, observe
+    from collbench.analysis.runs import Observed, load_baseline, observe, save_baseline
     from collbench.errors import CollbenchError, in_lines
     from collbench.report import STYLES, new_style
     from collbench.report.cells import document, launch_tables, tables
@@ -145,7 +144,7 @@ class Target:
         self.kept = folder / "kept.json"
         for path in self.good:
             self._shorten(path)
-            baseline.keep(observe(path), path / "baseline.json")
+            save_baseline(observe(path), path / "baseline.json")
         self.observed = [observe(path) for path in self.good]
 
     @staticmethod
@@ -185,14 +184,14 @@ class Target:
         allowed(lambda: show(run, chosen))
         found = allowed(lambda: observe(run))
         pairs = compared(found, good) if found else []
-        kept = allowed(lambda: baseline.load(run / "baseline.json"))
+        kept = allowed(lambda: load_baseline(run / "baseline.json"))
         if kept is not None:
             pairs += allowed(lambda: across(kept, good, None, frozenset())) or []
         printed(pairs, chosen)
         if found is not None:
             self.kept.unlink(missing_ok=True)
-            baseline.keep(found, self.kept)
-            assert baseline.load(self.kept).cells.keys() <= found.cells.keys()
+            save_baseline(found, self.kept)
+            assert load_baseline(self.kept).cells.keys() <= found.cells.keys()
 
 
 def allowed(call: Callable[[], T]) -> T | None:

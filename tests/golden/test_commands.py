@@ -17,10 +17,9 @@ from tests.unit.made_runs import made_case, made_manifest, made_record, spread
 from tests.unit.made_suite import CPU, IO, of_one_launch, write_suite
 
 from collbench import yardsticks
-from collbench.analysis.compare import compare
+from collbench.analysis.compare import by_suite, compare
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import find_factor
-from collbench.analysis.own_sides import by_suite
 from collbench.analysis.pairs import Pair, within
 from collbench.analysis.planning import Cost, Movement, power
 from collbench.analysis.results import cells_of

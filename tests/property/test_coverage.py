@@ -10,12 +10,12 @@ import pytest
 from numpy.typing import NDArray
 from tests.unit.made_runs import made_case, made_cell
 
+from collbench.analysis.advise import crossings, crossover, recoveries
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import Estimate, centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
-from collbench.analysis.tradeoffs import crossings, crossover, recoveries
 from collbench.schema.case import Case, case_of
 
 Values = NDArray[np.float64]

@@ -18,11 +18,20 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, library, made_case, made_failure, made_record, spread, write_launches, write_run
 from tests.unit.made_suite import CPU, IO, write_suite
 
-from collbench.analysis.advise import Advice, advise, pair_of
+from collbench.analysis.advise import (
+    Advice,
+    Recovery,
+    advise,
+    crossing,
+    crossover,
+    factor_effects,
+    pair_of,
+    recoveries,
+    shares,
+)
 from collbench.analysis.options import FACTORS, Option, Question, merged, parse_fixed, questions
 from collbench.analysis.pairs import method_differences
 from collbench.analysis.runs import Observed, observe
-from collbench.analysis.tradeoffs import Recovery, crossing, crossover, factor_effects, recoveries, shares
 from collbench.errors import RequestError
 from collbench.report.advice import complete, document
 from collbench.schema.case import Case, case_of

@@ -19,15 +19,14 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import launches_of, program_case, program_record
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, write_launches, write_run
 
-from collbench.analysis import baseline
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
-from collbench.analysis.compare import Comparison, Reason, Verdict, compare, turned, verdict_on
+from collbench.analysis.compare import Comparison, Reason, Verdict, compare, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.launches import REFUSED, together
 from collbench.analysis.pairs import across, opposed, within
 from collbench.analysis.results import joined
-from collbench.analysis.runs import Observed, observe
+from collbench.analysis.runs import Observed, load_baseline, observe, save_baseline
 from collbench.schema.case import Case
 from collbench.schema.record import Samples
 
@@ -88,7 +87,7 @@ def test_ten_percent_more_in_every_block_is_slower_and_the_other_way_round_faste
     host, multi = spread(10e-6), spread(11e-6)
     slower, faster = folder.sides(host, multi), folder.sides(multi, host)
     assert (slower.verdict, faster.verdict) == ("slower", "faster")
-    assert (slower.percent, faster.percent) == pytest.approx((10.0, -100 / 11))
+    assert [one.ratio and one.ratio.value for one in (slower, faster)] == pytest.approx([1.1, 1 / 1.1])
     assert (slower.pair.base_name, slower.pair.other_name) == ("host", "multi strict")
     assert (slower.base and slower.base.value, slower.other and slower.other.value) == pytest.approx((10e-6, 11e-6))
 
@@ -234,7 +233,7 @@ def test_the_papers_difference_is_of_means_and_negative_where_the_container_is_s
     host = [made_record(HOST, n, 10e-6, mean=12e-6) for n in range(6)]
     multi = [made_record(MULTI, n, 11e-6, mean=15e-6) for n in range(6)]
     of_time = folder.sides(host, multi)
-    assert (of_time.paper_diff, of_time.percent) == pytest.approx((-25.0, 10.0))
+    assert (of_time.paper_diff, of_time.ratio and of_time.ratio.value) == pytest.approx((-25.0, 1.1))
     [of_rate] = folder.by_policy({case: [program_record(case, n, seconds) for n in range(6)] for case, seconds in
                                   ((program_case(), 12), (program_case("multi", "strict"), 15))})  # fmt: skip
     assert of_rate.paper_diff == pytest.approx(20.0)
@@ -295,11 +294,14 @@ def test_sides_that_change_places_are_opposite(folder: Folder, base: list[float]
     (pair,) = opposed(folder.run({HOST: base, MULTI: other}).cells.values(), FACTORS["policy"])
     back = replace(pair, base=pair.other, other=pair.base, base_name=pair.other_name, other_name=pair.base_name)
     (forth,), (opposite,) = compare([pair]), compare([back])
-    reverse = turned(forth)
-    assert reverse.ratio is not None and opposite.ratio is not None
-    assert reverse.ratio.value == pytest.approx(opposite.ratio.value)
-    assert (reverse.ratio.interval or ()) == pytest.approx(opposite.ratio.interval or ())
-    assert replace(reverse, ratio=opposite.ratio) == opposite
+    assert forth.ratio is not None and opposite.ratio is not None
+    assert opposite.ratio.value == pytest.approx(1 / forth.ratio.value)
+    assert (opposite.ratio.interval or ()) == pytest.approx([1 / end for end in (forth.ratio.interval or ())[::-1]])
+    assert opposite.verdict == {"slower": "faster", "faster": "slower"}.get(forth.verdict, forth.verdict)
+    assert (opposite.base, opposite.other, opposite.why) == (forth.other, forth.base, forth.why)
+    assert (opposite.slow is None) == (forth.slow is None)
+    if forth.slow is not None and opposite.slow is not None:
+        assert (opposite.slow.base, opposite.slow.other) == (forth.slow.other, forth.slow.base)
 
 
 # Samples within launches that a median hides --------------------------------------------------------------------------
@@ -318,9 +320,6 @@ def test_samples_far_slower_on_one_side_stand_beside_the_verdict(folder: Folder)
     (comparison,) = folder.by_policy(with_means(4.6))
     assert comparison.verdict == "same" and comparison.slow is not None
     assert comparison.slow.means == pytest.approx(4.6, rel=0.01) and comparison.slow.on_other
-    back = turned(comparison).slow
-    assert back is not None and back.means == pytest.approx(1 / 4.6, rel=0.01) and not back.on_other
-    assert replace(back.turned, means=None) == replace(comparison.slow, means=None)
     # below 1.25, of few samples, and of six launches, of which no bound is at 1 %, it is none
     for means, samples, launches in ((1.2, 1000, 12), (4.6, 100, 12), (4.6, 1000, 6)):
         assert [one.slow for one in folder.by_policy(with_means(means, samples, launches))] == [None]
@@ -395,8 +394,8 @@ def test_of_two_runs_each_side_loses_its_own_and_a_baseline_keeps_which(folder: 
     [comparison] = compare(across(base, other, None, frozenset()), in_blocks=False)
     assert (comparison.contended, comparison.launches) == (3, (8, 9))
     run = folder.run(contended())
-    baseline.keep(run, folder.path / "baseline.json")
-    stored = baseline.load(folder.path / "baseline.json")
+    save_baseline(run, folder.path / "baseline.json")
+    stored = load_baseline(folder.path / "baseline.json")
     assert (stored.cells[INSIDE].contended, stored.cells[INSIDE].cpu) == ({2, 5}, run.cells[INSIDE].cpu)
     [comparison] = compare(across(stored, run, None, frozenset({"policy"}))[:1], in_blocks=False)
     assert comparison.contended == 2

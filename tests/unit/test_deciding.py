@@ -24,10 +24,10 @@ from collbench.analysis.bounds import (
     ratio_at_any_time,
 )  # fmt: skip
 from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.deciding import LEAST_CHANCE, PairStatus, chance_of_verdict, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import across, within
+from collbench.analysis.planning import LEAST_CHANCE, PairStatus, chance_of_verdict, questions, standing, still_open
 from collbench.analysis.results import Way
 from collbench.analysis.runs import observe, shortage
 from collbench.cli.compare import failures

@@ -23,9 +23,9 @@ from tests.unit.manual import PAGES, ROOT, rows, section
 from tools import toy_slurm
 
 from collbench import collectives, doctor, errors, workloads
-from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
+from collbench.analysis.runs import Baseline, BaselineCell
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli, run_command
 from collbench.errors import to_install

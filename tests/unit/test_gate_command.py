@@ -24,8 +24,8 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate
 from tests.unit.made_runs import made_case, spread
 from tests.unit.test_gate import judged
 
-from collbench.analysis.deciding import PairStatus, standing_of_sides
 from collbench.analysis.gate import NAMES, Answer, Cause, Doubt, GateSide, Judgement
+from collbench.analysis.planning import PairStatus, standing_of_sides
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Flaw
 from collbench.cli.gate import FILES

@@ -24,8 +24,8 @@ from tests.unit.made_runs import Entry, host, library, made_case, made_failure, 
 
 from collbench.analysis import change_points
 from collbench.analysis.change_points import FEWEST, LEAST, Correlation, Level, Trace, matter
-from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
+from collbench.analysis.factors import side_of
 from collbench.analysis.history import CellSeries, Change, Renewal, RunTime, TimedRun, events, renewals
 from collbench.analysis.runs import Observed, observe
 from collbench.cli.analyse import amount

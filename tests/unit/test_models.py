@@ -19,7 +19,7 @@ from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench import collectives
 from collbench.analysis import models
-from collbench.analysis.guidelines import MONOTONE, RULES, GuidelineResult, check
+from collbench.analysis.advise import MONOTONE, RULES, GuidelineResult, check_guidelines
 from collbench.analysis.models import (
     SHAPES,
     SHARED,
@@ -175,7 +175,7 @@ ALL = [(name, shape) for name, shapes in SHAPES.items() for shape in shapes if s
 
 def test_every_collective_has_shapes_and_every_shape_a_schedule() -> None:
     assert set(SHAPES) == set(collectives.names())
-    assert {name for rule in RULES for name in (rule.collective, *rule.parts)} <= set(SHAPES)
+    assert {name for collective, parts in RULES for name in (collective, *parts)} <= set(SHAPES)
     assert {name: set(schedules) for name, schedules in SCHEDULES.items()} == {
         name: {shape.name for shape in shapes} - {SHARED.name} for name, shapes in SHAPES.items()}  # fmt: skip
 
@@ -500,7 +500,9 @@ def operation(name: str, size: int = 1024, *place: str) -> Case:
 
 
 def guidelines(path: Path, us: Mapping[Case, float], launches: int = 10) -> list[GuidelineResult]:
-    return check(observe(write_run(path, {case: spread(time * 1e-6, launches) for case, time in us.items()})))
+    return check_guidelines(
+        observe(write_run(path, {case: spread(time * 1e-6, launches) for case, time in us.items()}))
+    )
 
 
 @pytest.mark.parametrize(

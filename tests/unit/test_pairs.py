@@ -14,8 +14,7 @@ from tests.unit.made_program_runs import program_record
 from tests.unit.made_runs import experiment, gpu, host, image, library, made_case, protocol, write_launches, write_run
 
 from collbench.analysis.compare import compare
-from collbench.analysis.environment import facts
-from collbench.analysis.factors import find_factor
+from collbench.analysis.factors import facts_of, find_factor
 from collbench.analysis.pairs import Differences, Pair, across, alike, within, without_partner
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError
@@ -422,14 +421,14 @@ def test_a_case_has_the_libraries_that_it_uses(run: Run) -> None:
     """NCCL counts for what communicates through it: an environment may hold it beside that of another backend."""
     cases = [run_with("openblas"), run_with("mkl"), run_with("mkl", "dgemm"), run_with("mkl", "hpl")]
     observed = run(*cases, **with_mkl("1"))
-    assert [facts(observed, [case])["library"] for case in cases] == [
+    assert [facts_of(observed, [case])["library"] for case in cases] == [
         "OpenBLAS 3 (Prescott)", "MKL 1", "MKL 1", "HPL 2"]  # fmt: skip
     (pair,) = within(observed, find_factor("blas", own=("blas",)), frozenset())
     assert {pair.base_name, pair.other_name} == {"openblas", "mkl"}
     backends = ("torch-gloo", "torch-nccl")
     cases = [Case(workload="allreduce", how={"backend": name, "driver": "python"}) for name in backends]
     observed = run(*cases, libraries=(linked("torch (gloo)", "2"), linked("NCCL", "3")))
-    assert [facts(observed, [case])["library"] for case in cases] == ["torch (gloo) 2", "torch (gloo) 2, NCCL 3"]
+    assert [facts_of(observed, [case])["library"] for case in cases] == ["torch (gloo) 2", "torch (gloo) 2, NCCL 3"]
 
 
 def test_only_the_cases_whose_library_differs_are_refused(run: Run) -> None:
@@ -442,4 +441,4 @@ def test_only_the_cases_whose_library_differs_are_refused(run: Run) -> None:
     bare = Case(workload="allreduce", how={"backend": "torch-gloo", "driver": "python"}, where=Where(image="torch"))
     cases = [bare.having(engine="docker", policy="multi", isolation="strict"), bare]
     observed = run(*cases, experiment=experiment((), images=(inside,), environments=(beside,)))
-    assert [facts(observed, [case])["library-file"] for case in cases] == ["", ""]
+    assert [facts_of(observed, [case])["library-file"] for case in cases] == ["", ""]

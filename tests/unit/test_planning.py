@@ -21,12 +21,10 @@ from tests.unit.made_suite import CPU, write_suite
 
 from collbench.analysis import planning
 from collbench.analysis.bounds import Launches, in_order, intervals
-from collbench.analysis.compare import Comparison, Reason, judge
-from collbench.analysis.deciding import OpenAtPlace, next_block
+from collbench.analysis.compare import CHANCE, MOST, Comparison, Reason, by_suite, judge, launches_more
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
-from collbench.analysis.own_sides import by_suite
 from collbench.analysis.pairs import Pair
-from collbench.analysis.planning import CHANCE, MOST, false_positives, launches_more, power, smallest
+from collbench.analysis.planning import OpenAtPlace, false_positives, next_block, power, smallest
 from collbench.analysis.runs import observe
 from collbench.cli.launch import launch_command
 from collbench.report.page.contents import sentences

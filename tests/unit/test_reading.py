@@ -26,8 +26,8 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, spread, twin, write_run
 
 from collbench import collectives
-from collbench.analysis import baseline
-from collbench.analysis.runs import observe
+from collbench.analysis import runs
+from collbench.analysis.runs import load_baseline, observe, save_baseline
 from collbench.cli import ANYWHERE, COMMANDS, cli
 from collbench.errors import RunReadError, RunWriteError, in_lines
 from collbench.report.page.contents import chapter
@@ -383,19 +383,19 @@ def test_files_larger_than_any_are_refused_and_not_written(stored_run: Path, tmp
     os.truncate(copied / "manifest.json", LARGEST_MANIFEST + 1)
     with pytest.raises(RunReadError, match=r"manifest.json: .* 64 MiB"):
         read_run(copied)
-    monkeypatch.setattr(baseline, "LARGEST", 1 << 10)
+    monkeypatch.setattr(runs, "LARGEST_BASELINE", 1 << 10)
     (tmp_path / "large.json").write_bytes(b" " * (1 << 10) + b"{}")
     with pytest.raises(RunReadError, match=r"large.json: .* 0 MiB"):
-        baseline.load(tmp_path / "large.json")
+        load_baseline(tmp_path / "large.json")
     with pytest.raises(RunWriteError):
-        baseline.keep(observe(stored_run), tmp_path / "kept.json")
+        save_baseline(observe(stored_run), tmp_path / "kept.json")
     assert not (tmp_path / "kept.json").exists()
 
 
 @pytest.mark.parametrize(("twice", "named"), [("cell", "twice"), ("launch", r"\b6 .* 7 medians")])
 def test_a_baseline_says_a_thing_once(tmp_path: Path, twice: str, named: str) -> None:
     kept = tmp_path / "kept.json"
-    baseline.keep(observe(write_run(tmp_path / "run", {made_case(): spread(1e-5, 7)})), kept)
+    save_baseline(observe(write_run(tmp_path / "run", {made_case(): spread(1e-5, 7)})), kept)
     document = json.loads(kept.read_text())
     if twice == "cell":
         document["cells"] *= 2
@@ -403,7 +403,7 @@ def test_a_baseline_says_a_thing_once(tmp_path: Path, twice: str, named: str) ->
         document["cells"][0]["launches"][1] = 0
     kept.write_text(json.dumps(document))
     with pytest.raises(RunReadError, match=named):
-        baseline.load(kept)
+        load_baseline(kept)
 
 
 def test_messages_of_a_run_are_one_line_of_bounded_length(stored_run: Path, tmp_path: Path) -> None:

@@ -20,10 +20,9 @@ from tests.unit.advised_runs import US, advice_on, two_libraries
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, made_record, spread, write_run
 
-from collbench.analysis.compare import Comparison, Reason, compare
+from collbench.analysis.compare import Comparison, Reason, compare, planned
 from collbench.analysis.factors import find_factor
 from collbench.analysis.options import questions
-from collbench.analysis.own_sides import planned
 from collbench.analysis.pairs import within
 from collbench.analysis.runs import observe
 from collbench.report.advice import Advised, complete

@@ -19,14 +19,13 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import launches_of, program, program_case, program_record
 from tests.unit.made_runs import Entry, library, made_case, made_failure, made_record, spread, write_launches, write_run
 
-from collbench.analysis.baseline import keep, load
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import across, within
 from collbench.analysis.results import Cell, cells_of, joined, without_collector
-from collbench.analysis.runs import gather, observe, shortage
+from collbench.analysis.runs import gather, load_baseline, observe, save_baseline, shortage
 from collbench.errors import RunReadError
 from collbench.report import new_style
 from collbench.report.cells import launch_tables, tables
@@ -422,8 +421,11 @@ def test_more_threads_or_other_software_may_give_others(tmp_path: Path, compare:
 
 def test_a_baseline_and_launches_that_are_put_together_keep_them(tmp_path: Path) -> None:
     run, more = run_of(tmp_path / "run", {BARE: [1, 2], INSIDE: [1]}), run_of(tmp_path / "more", {BARE: [3]})
-    keep(observe(run), tmp_path / "baseline.json")
-    for observed, of_host in ((load(tmp_path / "baseline.json"), {1, 2}), (gather(tmp_path, [run, more]), {1, 2, 3})):
+    save_baseline(observe(run), tmp_path / "baseline.json")
+    for observed, of_host in (
+        (load_baseline(tmp_path / "baseline.json"), {1, 2}),
+        (gather(tmp_path, [run, more]), {1, 2, 3}),
+    ):
         assert {case.where.policy: cell.repeatable["loss"] for case, cell in observed.cells.items()} == {
             "host": of_host, "multi": {1}}  # fmt: skip
 

@@ -16,7 +16,7 @@ from tests.unit.made_runs import experiment, image, library, write_run
 from tests.unit.made_suite import CPU, IO, Made, inside, of, recorded, write_suite
 
 from collbench import workloads
-from collbench.analysis.own_sides import Suite, by_suite, factors_of
+from collbench.analysis.compare import Suite, by_suite, factors_of
 from collbench.analysis.runs import Observed, observe
 from collbench.cli import measure
 from collbench.errors import PlanError, RequestError

@@ -25,9 +25,9 @@ from tests.unit.decided_worlds import TOML, Launch, Played, Takes, clear, launch
 from tests.unit.fake_engine import FakeEngineSession
 
 from collbench.analysis.compare import compare
-from collbench.analysis.deciding import OpenAtPlace
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.pairs import within
+from collbench.analysis.planning import OpenAtPlace
 from collbench.analysis.runs import observe
 from collbench.cli import until
 from collbench.cli.plan import launch_cells

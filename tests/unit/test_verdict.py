@@ -13,12 +13,11 @@ from tests.unit.advised_runs import advice_on
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, host, made_case, made_record, spread, write_run
 
-from collbench.analysis.compare import MARGIN, Comparison
+from collbench.analysis.compare import MARGIN, Comparison, hidden_by_clock
 from collbench.analysis.compare import compare as compared
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
 from collbench.analysis.pairs import across, within
-from collbench.analysis.planning import hidden_by_clock
 from collbench.analysis.runs import observe
 from collbench.report.tables import Table
 from collbench.report.verdict import MOST_ROWS, sentence, tables

@@ -14,8 +14,7 @@ that depends on the signs the test would not be exact.
 
 Of all cells at once the largest statistic of all counts (a single step of Westfall and Young, Resampling-Based Multiple
 Testing, Wiley 1993, section 2.6), where the others stand at their own locations; for what a gate's cells lose at least,
-at the same place as the cell, with which the test is exact of all that lose so much. All cells are exchanged together,
-so that however they depend on each other is part of the distribution.
+at the same place as the cell. All are exchanged together, so that the distribution has however they depend on another.
 """
 
 from __future__ import annotations
@@ -23,41 +22,28 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock, ratio_in_blocks
-from collbench.analysis.results import Cell
+from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    Floats = NDArray[np.float64]
 
-#: The probability that anything false is said of one question: at most this.
-ALPHA = 0.05
 
-#: Differences of more than so many standard deviations of normal noise count as this many.
-TUNING = 1.345
-
-#: The standard deviation of normal noise over its median distance from the middle.
-_OF_NORMAL = 1.4826
-
-#: Steps to a location, places at which an end is looked for, and how often between two of these.
-_STEPS, _PLACES, _ROUNDS = 60, 24, 3
-
-#: At so many places at the most all cells are tested together, three times.
-_SHARED = 96
-
-#: So many times as long as a sum it takes to find the bounds of a cell, on which the number of arrangements depends.
-_PASSES = 2 * _PLACES * _ROUNDS
-
-#: Statistics that differ by less are equal: rounding breaks no ties.
-_EQUAL = 1e-9
+ALPHA = 0.05  # the probability that anything false is said of one question: at most this
+TUNING = 1.345  # differences of more than so many standard deviations of normal noise count as this many
+_OF_NORMAL = 1.4826  # the standard deviation of normal noise over its median distance from the middle
+_STEPS, _PLACES, _ROUNDS = 60, 24, 3  # steps to a location, places at which an end is looked for, rounds between two
+_SHARED = 96  # at so many places at the most all cells are tested together, three times
+_PASSES = 2 * _PLACES * _ROUNDS  # so many times as long as a sum it takes to find the bounds of a cell
+_EQUAL = 1e-9  # statistics that differ by less are equal: rounding breaks no ties
 
 
 class Launches(NamedTuple):
@@ -85,8 +71,7 @@ class Interval(NamedTuple):
 class Bounds(NamedTuple):
     """Logarithms of a cell's ratio: its location; what it is at least, of all cells at once; at most, by itself.
 
-    With a confidence of 95 % each: whatever x, no `lower` of the cells with a ratio of x at most is above x; and this
-    `upper` holds.
+    With a confidence of 95 % each: whatever x, no `lower` of cells with ratios of x at most is above x; `upper` holds.
     """
 
     value: float
@@ -99,10 +84,7 @@ class Bounds(NamedTuple):
 
 
 def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
-    """Of the cells of one question; all of them hold at once with a confidence of 1 - `alpha`.
-
-    A cell needs at least six launches a side; with fewer, ends may be infinite.
-    """
+    """Of a question's cells: all hold with a confidence of 1 - `alpha`; infinite ends below six launches a side."""
     statistics, turn = _question(cells, in_blocks)
     ends = []
     for one, others in zip(statistics, _others(statistics), strict=True):
@@ -113,10 +95,7 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
 
 
 def _question(cells: Sequence[Launches], in_blocks: bool) -> tuple[Sequence[_Cell], float]:
-    """The cells of a question; and -1 where their logarithms are those of the base over the other side, else 1.
-
-    Without blocks the order does not depend on which side is the base: then neither does a sample of arrangements.
-    """
+    """The cells of a question; and -1 where their logarithms are those of the base over the other side, else 1."""
     if in_blocks:
         return _of_blocks([log_ratios(cell) for cell in cells]), 1.0
     if [list(cell.base) for cell in cells] <= [list(cell.other) for cell in cells]:
@@ -132,10 +111,7 @@ def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool) -> list[Inter
 
 
 def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequence[float]]) -> list[list[bool]]:
-    """For each cell of a question which of its `places`, logarithms of its ratio, `intervals` would leave out.
-
-    In a small part of its time: the other cells are looked at where a cell alone leaves out a place.
-    """
+    """For each cell which `places`, logarithms of its ratio, `intervals` would leave out: in less of its time."""
     statistics, turn = _question(cells, in_blocks)
     turned = [turn * np.array(own) for own in places]
     kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(statistics, turned, strict=True)]
@@ -146,10 +122,7 @@ def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequen
 
 
 def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Bounds]:
-    """Of cells that are judged together, each the logarithms of its ratios by the numbers of their blocks.
-
-    A cell needs at least six blocks; with fewer, bounds may be infinite.
-    """
+    """Of cells that are judged together, each the log ratios by block; may be infinite with fewer than six blocks."""
     made = _of_blocks(cells, either=True)
     lower = _lower_ends(made, alpha)
     return [Bounds(one.value, low, _end(one, partial(_kept, one, _NONE, alpha, np.negative), 1.0))
@@ -159,8 +132,8 @@ def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Boun
 def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
     """The least places that the test of all cells at that same place keeps for each of them.
 
-    What a cell's statistic must exceed at a place is found at some places for all cells, in between by straight lines;
-    and at the ends that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
+    What a statistic must exceed is found at some places for all cells, with straight lines in between, and at the ends
+    that result and beside them. One of them is 0, so a bound is above 0 only if the test rejects there.
     """
     values, spreads = np.array([(cell.value, max(cell.spread, _EQUAL)) for cell in cells]).T
     new = np.unique(values - spreads * np.geomspace(0.02, 20, _PLACES)[:, None])
@@ -180,7 +153,7 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
     return found
 
 
-def _lower_end(cell: _Blocks, places: NDArray[np.float64], critical: NDArray[np.float64]) -> float:
+def _lower_end(cell: _Blocks, places: Floats, critical: Floats) -> float:
     """The least place below the location whose critical score is not exceeded; `places` ascend."""
     below = np.flatnonzero(places < cell.value)
     if cell.spread < _EQUAL or not len(below):
@@ -195,18 +168,15 @@ def _lower_end(cell: _Blocks, places: NDArray[np.float64], critical: NDArray[np.
     return float(between[np.argmax(kept)])
 
 
-def _critical(cells: Sequence[_Blocks], places: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """[places]: the least normal score that too few arrangements reach, apart from the measured one.
-
-    In an arrangement the largest of all cells counts, each at that place.
-    """
+def _critical(cells: Sequence[_Blocks], places: Floats, alpha: float) -> Floats:
+    """[places]: the least normal score that too few arrangements reach: in each the largest of all cells counts."""
     beyond = int(alpha * len(cells[0].signs) + _EQUAL)
     if beyond == 0:
         return np.full(len(places), np.inf)
     largest = np.full((len(places), len(cells[0].signs) - 1), -np.inf)
     for cell in cells:
         np.maximum(largest, cell.scores_of(cell.shares(places)[:, 1:]), out=largest)
-    found: NDArray[np.float64] = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
+    found: Floats = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
     return found
 
 
@@ -225,11 +195,9 @@ def of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches],
                 in_blocks: bool) -> dict[tuple[OptionKey, OptionKey], float]:  # fmt: skip
     """For every option in turn as the control, how much slower than each other one it is at least (logarithms).
 
-    By (other, control). The bounds of one control hold at once, so those of the best option do, whichever that is: with
-    a confidence of 1 - `ALPHA` no bound of the best is above 0 (Edwards and Hsu, Journal of the American Statistical
-    Association 78 (1983) 965-971). Without blocks each bound has its part of `ALPHA`.
-
-    `pairs` has each two options once. A pair needs at least six launches a side.
+    By (other, control), of `pairs`, each two options once, with six launches a side or more. The bounds of one control
+    hold at once (without blocks each with its part of `ALPHA`), so those of the best option do, whichever that is: none
+    is above 0 (Edwards and Hsu, Journal of the American Statistical Association 78 (1983) 965-971).
     """
     return {names: turn * _end(cell, kept, -turn) for names, cell, turn, kept in _of_controls(pairs, in_blocks, ALPHA)}
 
@@ -253,22 +221,18 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
             yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
 
 
-#: Which places a test keeps.
-_Kept = Callable[["NDArray[np.float64]"], "NDArray[np.bool_]"]
-
-#: Which statistics stand out: both large and small ones (`np.abs`), or those on one side.
-_Fold = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
+#: Which places a test keeps; and which statistics stand out: large and small ones (`np.abs`), or those on one side.
+_Kept = Callable[["Floats"], "NDArray[np.bool_]"]
+_Fold = Callable[["Floats"], "Floats"]
 
 
-def _others(cells: Sequence[_Cell]) -> list[NDArray[np.float64]]:
+def _others(cells: Sequence[_Cell]) -> list[Floats]:
     """For each cell the largest statistic of all others at their locations, [arrangements], as its own share."""
     own = np.abs([cell.scores(cell.value) for cell in cells])
     return [one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)) for index, one in enumerate(cells)]
 
 
-def _kept(
-    cell: _Cell, others: NDArray[np.float64], alpha: float, fold: _Fold, places: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _kept(cell: _Cell, others: Floats, alpha: float, fold: _Fold, places: Floats) -> NDArray[np.bool_]:
     """[places]: where it or `others` [arrangements] stand out as much in more than this share of arrangements."""
     shares = fold(cell.shares(places))
     as_large = np.count_nonzero(np.maximum(shares, others) >= shares[:, :1] - _EQUAL, axis=-1)
@@ -276,8 +240,7 @@ def _kept(
     return kept
 
 
-#: The largest statistic where there are no other cells.
-_NONE = np.full(1, -np.inf)
+_NONE = np.full(1, -np.inf)  # the largest statistic where there are no other cells
 
 
 def _end(cell: _Cell, kept: _Kept, direction: float) -> float:
@@ -296,10 +259,7 @@ def _end(cell: _Cell, kept: _Kept, direction: float) -> float:
 
 
 class _Cell(ABC):
-    """Logarithms of a cell, in the arrangements of all cells that are judged together, the first as measured.
-
-    `value` is the location of the logarithm of its ratio, `spread` the largest distance from it, `freedom` of t.
-    """
+    """Logarithms of a cell, in the arrangements of all cells that are judged together, the first as measured."""
 
     freedom: int
 
@@ -312,31 +272,28 @@ class _Cell(ABC):
     def spread(self) -> float: ...
 
     @abstractmethod
-    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[places, arrangements]: t of the bounded differences from a place, as a share of what is the most for it.
+    def shares(self, places: Floats) -> Floats:
+        """[places, arrangements]: t of the bounded differences from a place, as a share of the most: a correlation.
 
-        With t and f its degrees of freedom, t / sqrt(f + t^2): a coefficient of correlation.
+        With t and f its degrees of freedom, t / sqrt(f + t^2).
         """
 
-    def scores(self, place: float) -> NDArray[np.float64]:
-        """[arrangements]: of one place the normal score of t, by which cells are compared.
+    def scores(self, place: float) -> Floats:
+        """[arrangements]: the normal score of t at a place, by which cells of few launches do not outdo those of many.
 
-        So that cells of few launches, whose t is large more often, do not outdo those of many (Wallace, Annals of
-        Mathematical Statistics 30 (1959) 1124-1130).
+        Wallace, Annals of Mathematical Statistics 30 (1959) 1124-1130.
         """
         return self.scores_of(self.shares(np.array([place]))[0])
 
-    def scores_of(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scores_of(self, shares: Floats) -> Floats:
         """What normal scores these shares of this cell have."""
         share = np.clip(shares, -1 + 1e-12, 1 - 1e-12)
-        score: NDArray[np.float64] = np.sign(share) * self._factor * np.sqrt(-self.freedom * np.log1p(-(share**2)))
+        score: Floats = np.sign(share) * self._factor * np.sqrt(-self.freedom * np.log1p(-(share**2)))
         return score
 
-    def share_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def share_of(self, scores: Floats) -> Floats:
         """What share of this cell has these normal scores [arrangements]."""
-        share: NDArray[np.float64] = np.sign(scores) * np.sqrt(
-            -np.expm1(-((scores / self._factor) ** 2) / self.freedom)
-        )
+        share: Floats = np.sign(scores) * np.sqrt(-np.expm1(-((scores / self._factor) ** 2) / self.freedom))
         return share
 
     @property
@@ -353,19 +310,16 @@ def log_ratios(cell: Launches) -> dict[int, float]:
 def _of_blocks(cells: Sequence[dict[int, float]], either: bool = False) -> list[_Blocks]:
     """`either`: with all signs and their opposites, as bounds on one side need; else one of the two."""
     numbers = sorted(set().union(*cells))
-    rows = flips(len(numbers), _PASSES * sum(map(len, cells))).rows
+    rows = flips(len(numbers), _PASSES * sum(map(len, cells)))
     signs = (np.concatenate([rows, -rows]) if either else rows).astype(float)
     place = {number: index for index, number in enumerate(numbers)}
     return [_Blocks(np.array([*cell.values()]), signs[:, [place[number] for number in cell]]) for cell in cells]
 
 
 class _Blocks(_Cell):
-    """Of logarithms of ratios [n], and the signs of their blocks [arrangements, n].
+    """Of logarithms of ratios [n], and the signs of their blocks [arrangements, n]."""
 
-    The location is where the bounded differences add up to 0.
-    """
-
-    def __init__(self, logs: NDArray[np.float64], signs: NDArray[np.float64]) -> None:
+    def __init__(self, logs: Floats, signs: Floats) -> None:
         self.logs, self.signs = logs, signs
         self.freedom = len(logs) - 1
 
@@ -377,25 +331,22 @@ class _Blocks(_Cell):
     def spread(self) -> float:
         return float(np.abs(self.logs - self.value).max())
 
-    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._shares(places, self.signs)
-
-    def measured(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[places]: the normal scores of the launches as measured."""
-        return self.scores_of(self._shares(places, self.signs[:1])[:, 0])
-
-    def _shares(self, places: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shares(self, places: Floats, signs: Floats | None = None) -> Floats:
         differences = _bounded(self.logs - places[:, None])
         most = np.sqrt(np.maximum(len(self.logs) * (differences**2).sum(axis=-1), 1e-300))
-        share: NDArray[np.float64] = differences @ signs.T / most[:, None]
+        share: Floats = differences @ (self.signs if signs is None else signs).T / most[:, None]
         return share
+
+    def measured(self, places: Floats) -> Floats:
+        """[places]: the normal scores of the launches as measured."""
+        return self.scores_of(self.shares(places, self.signs[:1])[:, 0])
 
 
 def _of_sides(cells: Sequence[Launches]) -> list[_Sides]:
     """The launches of a side have the same names in all cells."""
     others = sorted({number for cell in cells for number in cell.of_other})
     bases = sorted({number for cell in cells for number in cell.of_base})
-    names = exchanges(len(bases), len(others), _PASSES * sum(len(cell.base) + len(cell.other) for cell in cells)).rows
+    names = exchanges(len(bases), len(others), _PASSES * sum(len(cell.base) + len(cell.other) for cell in cells))
     of_other = {number: index for index, number in enumerate(others)}
     of_base = {number: index for index, number in enumerate(bases, start=len(others))}
     return [
@@ -408,12 +359,9 @@ def _of_sides(cells: Sequence[Launches]) -> list[_Sides]:
 
 
 class _Sides(_Cell):
-    """Of logarithms of times of the base [m] and of the other side [n]; `names` [arrangements, n + m], 1 on the other.
+    """Of logarithms of times of the base [m] and the other side [n]; `names` [arrangements, n + m], 1 on the other."""
 
-    The location is where the bounded distances from the middle of both sides have the same mean on either side.
-    """
-
-    def __init__(self, base: NDArray[np.float64], other: NDArray[np.float64], names: NDArray[np.float64]) -> None:
+    def __init__(self, base: Floats, other: Floats, names: Floats) -> None:
         self.base, self.other, self.names = base, other, names
         self.freedom = len(base) + len(other) - 2
 
@@ -425,23 +373,23 @@ class _Sides(_Cell):
     def spread(self) -> float:
         return float(np.ptp(np.concatenate([self.other - self.value, self.base])))
 
-    def shares(self, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shares(self, places: Floats) -> Floats:
         bounded, launches = _bounded_sides(self.base, self.other, places), len(self.base) + len(self.other)
         of_other = self.names.sum(axis=1)
         sums, total = bounded @ self.names.T, bounded.sum(axis=-1, keepdims=True)
         most = np.sqrt(np.maximum((bounded**2).sum(axis=-1, keepdims=True) - total**2 / launches, 1e-300))
         of_both = of_other * (launches - of_other)  # 0: all launches of the cell are on one side, so nothing differs
         weight = np.where(of_both > 0, np.sqrt(launches / np.maximum(of_both, 1)), 0.0)
-        share: NDArray[np.float64] = (sums - total * of_other / launches) * weight / most
+        share: Floats = (sums - total * of_other / launches) * weight / most
         return share
 
 
-def _middle_of_blocks(logs: NDArray[np.float64]) -> float:
+def _middle_of_blocks(logs: Floats) -> float:
     """Where bounded differences add up to 0."""
     return _root(float(np.median(logs)), lambda value: float(_bounded(logs - value).mean()))
 
 
-def _middle_of_sides(base: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def _middle_of_sides(base: Floats, other: Floats) -> float:
     """Where bounded distances from the middle of both sides have the same mean on either side."""
 
     def apart(value: float) -> float:
@@ -461,113 +409,72 @@ def _root(value: float, away: Callable[[float], float]) -> float:
     return value
 
 
-def _bounded_sides(
-    base: NDArray[np.float64], other: NDArray[np.float64], places: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _bounded_sides(base: Floats, other: Floats, places: Floats) -> Floats:
     """[places, n + m], the other side first, from which a place is taken off."""
     both = np.concatenate([other - places[:, None], np.broadcast_to(base, (len(places), len(base)))], axis=-1)
     return _bounded(both - _medians(both))
 
 
-def _bounded(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bounded(differences: Floats) -> Floats:
     """Differences [..., n], none larger than `TUNING` standard deviations; where most are 0, hardly more than signs."""
     most = TUNING * _OF_NORMAL * _medians(np.abs(differences))
     most = np.maximum(most, 1e-9)
     return np.clip(differences, -most, most)
 
 
-def _medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _medians(values: Floats) -> Floats:
     """Of [..., n] the medians [..., 1], in a tenth of the time that `numpy.median` takes for few values."""
     ordered, n = np.sort(values, axis=-1), values.shape[-1]
-    middle: NDArray[np.float64] = (ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2
+    middle: Floats = (ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2
     return middle
 
 
-#: Up to so many arrangements are taken all: the signs of 16 blocks.
-ALL = 1 << 15
-
-#: Where there are more, or all would take too long, so many are drawn, at the least and at the most.
-DRAWN = (249, 1999)
+ALL = 1 << 15  # up to so many arrangements are taken all: the signs of 16 blocks
+DRAWN = (249, 1999)  # where there are more, or all would take too long, so many are drawn, at the least and at the most
 SEED = 1
-
-#: Arrangements x launches that are computed: what bounds the time, a few seconds.
-_WORK = 5 * 10**7
-
-#: A statistic smaller by this share counts as equal: rounding breaks no ties.
-EQUAL = 1e-4
-
-
-@dataclass(frozen=True)
-class Arrangements:
-    """Ways to give launches their names, [number, positions]; the first is the one that was measured.
-
-    In blocks a position is a block, and an entry 1 or -1: names as measured, or exchanged. Otherwise a position is a
-    launch, and an entry 1 on the other side, 0 on the base. `drawn`: they are a sample, by `SEED`.
-    """
-
-    rows: NDArray[np.int8]
-    drawn: bool
+_WORK = 5 * 10**7  # arrangements x launches that are computed: what bounds the time, a few seconds
 
 
 @lru_cache(maxsize=4)  # a million entries each, at the most
-def flips(blocks: int, launches: int) -> Arrangements:
-    """Signs of so many blocks; those whose every sign is the opposite are left out, because they tell the same.
+def flips(blocks: int, launches: int) -> NDArray[np.int8]:
+    """Signs of blocks [arrangements, blocks]: 1 or -1, names as measured (all in the first) or exchanged.
 
-    `launches`: of all cells together, on which the number of arrangements depends.
+    Opposites tell the same, and are left out. The more `launches` of all cells, the fewer: all, or a sample by `SEED`.
     """
     number = 1 << max(blocks - 1, 0)
     if number <= ALL and number * launches <= _WORK:
         bits = (np.arange(number)[:, None] >> np.arange(blocks)) & 1
-        return Arrangements((1 - 2 * bits).astype(np.int8), False)
+        return (1 - 2 * bits).astype(np.int8)
     rows = np.random.default_rng(SEED).choice(np.array([1, -1], np.int8), (_drawn(launches) + 1, blocks))
     rows[0] = 1
-    return Arrangements(rows, True)
+    return rows
 
 
 @lru_cache(maxsize=4)  # a million entries each, at the most
-def exchanges(base: int, other: int, launches: int) -> Arrangements:
-    """Ways to deal launches to two sides of these numbers; positions begin with those of the other side."""
+def exchanges(base: int, other: int, launches: int) -> NDArray[np.int8]:
+    """Ways to deal launches to two sides of these numbers [arrangements, other + base]: 1 on the other side, else 0.
+
+    The first is the one that was measured. `launches` as for `flips`.
+    """
     positions = base + other
-    measured = (np.arange(positions) < other).astype(np.int8)
     number = math.comb(positions, other)
     if number <= ALL and number * launches <= _WORK:
         rows = np.zeros((number, positions), np.int8)
-        chosen = np.array(list(combinations(range(positions), other)))  # the first is the one that was measured
+        chosen = np.array(list(combinations(range(positions), other)))
         np.put_along_axis(rows, chosen, 1, axis=1)
-        return Arrangements(rows, False)
-    rows = np.tile(measured, (_drawn(launches) + 1, 1))
+        return rows
+    rows = np.tile((np.arange(positions) < other).astype(np.int8), (_drawn(launches) + 1, 1))
     rows[1:] = np.random.default_rng(SEED).permuted(rows[1:], axis=1)
-    return Arrangements(rows, True)
+    return rows
 
 
 def _drawn(launches: int) -> int:
     return min(max(_WORK // max(launches, 1), DRAWN[0]), DRAWN[1])
 
 
-def step_down(measured: NDArray[np.float32], parts: Iterable[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Adjusted p values [cells], from the measured statistics and those of all arrangements, in parts [cells, some].
-
-    That of a cell is the share of arrangements in which the statistic of any cell that stands out no more is as large
-    as its own: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section
-    2.6). A statistic depends on its own cell only, therefore it holds whichever of the cells differ (Romano and Wolf,
-    JASA 100 (2005) 94-108).
-    """
-    cells, number = len(measured), 0
-    order = np.argsort(measured, kind="stable")
-    least = (measured[order] * (1 - EQUAL))[:, None]
-    as_large = np.zeros(cells, np.int64)
-    for part in parts:
-        as_large += (np.maximum.accumulate(part[order], axis=0) >= least).sum(axis=1)
-        number += part.shape[1]
-    adjusted = np.empty(cells)
-    adjusted[order] = np.maximum.accumulate(as_large[::-1])[::-1] / number
-    return adjusted
-
-
 #: Of these parts of the wealth these shares are staked in each block: the bold part reaches 40 with six blocks that
 #: agree, the cautious one bears more that do not.
-STAKES = np.array([0.6, 0.9])
-PARTS = np.array([0.2, 0.8])
+PARTS, STAKES = np.array([0.2, 0.8]), np.array([0.6, 0.9])
 
 
 def ratio_at_any_time(
@@ -581,25 +488,21 @@ def ratio_at_any_time(
     return in_logarithms(estimate, open_to_clock(of_times, over_times, half_steps))
 
 
-def _least(ordered: NDArray[np.float64], wealth: float) -> float:
+def _least(ordered: Floats, wealth: float) -> float:
     """The order statistic below which so few values lie that a bet on it would not have been lost; else infinite."""
     outside = len(ordered) - fewest_wins(len(ordered), wealth)
     return float(ordered[outside]) if outside >= 0 else -math.inf
 
 
-def _most(ordered: NDArray[np.float64], wealth: float) -> float:
+def _most(ordered: Floats, wealth: float) -> float:
     return -_least(-ordered[::-1], wealth)
-
-
-def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
-    """How the ratio of one cell is estimated within blocks: launches of its run may have ended when decided."""
-    return ratio_at_any_time if cell.until_decided else ratio_in_blocks
 
 
 def bounds_at_any_time(cells: Sequence[dict[int, float]]) -> list[Bounds]:
     """As `bounds.bounds`, by bets: they hold after every block. Each bet on one side needs half the wealth of two."""
-    each = [np.sort([*cell.values()]) for cell in cells]
-    return [Bounds(float(np.median(one)), _least(one, len(cells) / ALPHA), _most(one, 1 / ALPHA)) for one in each]
+    ordered = [np.sort([*cell.values()]) for cell in cells]
+    return [Bounds(float(np.median(of_cell)), _least(of_cell, len(cells) / ALPHA), _most(of_cell, 1 / ALPHA))
+            for of_cell in ordered]  # fmt: skip
 
 
 def of_controls_at_any_time(
@@ -611,7 +514,7 @@ def of_controls_at_any_time(
     for (base, other), cell in pairs.items():
         ordered = np.sort(np.log(cell.other) - np.log(cell.base))
         bounds[base, other] = _least(ordered, others[other] / ALPHA)
-        bounds[other, base] = _least(-ordered[::-1], others[base] / ALPHA)
+        bounds[other, base] = -_most(ordered, others[base] / ALPHA)
     return bounds
 
 

@@ -8,8 +8,7 @@ and its parts are tested again (divisive estimation: Matteson and James, JASA 10
 Goeman and Solari, Annals of Statistics 38 (2010) 3782-3810).
 
 Runs that resemble their neighbours are not as likely in any order. Each difference in the order of time is therefore
-divided by what a first-order autoregression makes of it, whose correlation is an upper limit (`Correlation`): the
-estimate is as uncertain as it is in random orders, and more so the more the series share.
+divided by what a first-order autoregression makes of it, whose correlation is an upper limit (`Correlation`).
 """
 
 from __future__ import annotations
@@ -22,31 +21,46 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collbench.analysis.bounds import ALPHA, step_down
+from collbench.analysis.bounds import ALPHA
+from collbench.analysis.results import grouped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Floats = NDArray[np.float64]
 
-#: The fewest values of a level: one or two strange values are no change.
-LEAST = 3
 
-#: Fewer values than this have no order that would be rarer than 5 %.
-FEWEST = 8
-
-#: Values and distances of more than so many spreads count as if they were as far.
-_FAR = 6.0
+LEAST = 3  # the fewest values of a level: one or two strange values are no change
+FEWEST = 8  # fewer values than this have no order that would be rarer than 5 %
+EQUAL = 1e-4  # a statistic smaller by this share counts as equal: rounding breaks no ties
+_FAR = 6.0  # values and distances of more than so many spreads count as if they were as far
+_SHARE = 0.5  # a run counts that has this share of the cells: times of a few are no statistic of all
+_AS_GOOD = 3.84  # by so many variances a place's squared errors may exceed the best's: chi-squared, one degree, 95 %
 
 #: The standard deviation over the mean and over the median distance of neighbours, of independent normal values.
 _OF_MEAN, _OF_MEDIAN = 0.8862, 1.0483
 
+#: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
+_LAGS = (2, 3, 4)
+
+#: Steps of more than so many spreads, at most so many of a series, are changes, and no correlation of neighbours.
+_STEP, _STEPS = 7.0, 2
+
+#: The confidence of the limit of a correlation, and the largest one: above it every level is a matter of taste.
+CONFIDENCE, MOST_CORRELATED = 0.7, 0.9
+WAVES = 0.5  # a correlation that makes waves of several runs
+
+#: Correlations, and `persistence` of a first-order autoregression with each.
+_GRID = np.linspace(0, MOST_CORRELATED, 91)
+_PERSISTENCE = np.log(np.mean([(1 - _GRID**lag) / (1 - _GRID) for lag in _LAGS], axis=0))
+
+#: Orders that are drawn, at the least and at the most, and how many splits in all of them bound their number.
+DRAWN, _WORK, SEED = (249, 999), 3 * 10**8, 1
+
 
 @cache
 def splits(n: int) -> NDArray[np.int64]:
-    """Intervals [start, stop) of `n` values and a split of each, `at`, `LEAST` values or more from both ends.
-
-    Rows are start, at and stop: [3, splits].
-    """
+    """Intervals of `n` values and a split of each, `LEAST` or more values from the ends: start, at, stop [3, n]."""
     rows: list[tuple[int, int, int]] = []
     length = float(n)
     while length >= 2 * LEAST:
@@ -65,7 +79,7 @@ def spread_of(margin: float) -> float:
 
 
 def spreads(values: NDArray[np.floating], least: float) -> NDArray[np.floating]:
-    """The standard deviation [..., 1] of values [..., n] in time around their levels, at least `least`.
+    """The standard deviation [..., 1], at least `least`, of values [..., n] in time around their levels.
 
     By the median distance of neighbours, which neither outliers nor changes of the level widen.
     """
@@ -76,8 +90,7 @@ def spreads(values: NDArray[np.floating], least: float) -> NDArray[np.floating]:
 def widening(n: int, r: float) -> NDArray[np.float32]:
     """How many times as large the statistic of each split of `n` values becomes [splits], where neighbours correlate.
 
-    Of a first-order autoregression with the correlation `r`, below 1: by the variance of a difference between the means
-    of two stretches that meet, and because neighbours are closer to each other.
+    Of a first-order autoregression with the correlation `r` < 1: by the variance of a difference between means.
     """
     start, at, stop = splits(n)
     before, after = at - start, stop - at
@@ -107,22 +120,6 @@ def statistics(ordered: NDArray[np.float32], least: float, r: float = 0.0) -> tu
     return np.asarray(jumps.max(axis=1) / np.maximum(spread, np.float32(least))), int(at[jumps[0].argmax()])
 
 
-#: Distances over so many runs are compared with those of neighbours: few, because a change is in more of longer ones.
-_LAGS = (2, 3, 4)
-
-#: Steps of more than so many spreads, at most so many of a series, are changes, and no correlation of neighbours.
-_STEP, _STEPS = 7.0, 2
-
-#: The confidence of the limit of a correlation, and the largest one: above it every level is a matter of taste.
-CONFIDENCE, MOST_CORRELATED = 0.7, 0.9
-
-#: A correlation that makes waves of several runs.
-WAVES = 0.5
-
-#: Correlations, and `persistence` of a first-order autoregression with each.
-_GRID = np.linspace(0, MOST_CORRELATED, 91)
-_PERSISTENCE = np.log(np.mean([(1 - _GRID**lag) / (1 - _GRID) for lag in _LAGS], axis=0))
-
 #: Whether neighbouring runs are alike: no, yes, or too few runs to tell no correlation from one of `WAVES`.
 Dependence = Literal["none", "alike", "unknown"]
 
@@ -136,7 +133,7 @@ class Correlation:
     dependence: Dependence
 
 
-def persistence(ordered: NDArray[np.float32], least: float) -> NDArray[np.float64]:
+def persistence(ordered: NDArray[np.float32], least: float) -> Floats:
     """How much farther apart values are than neighbours, in each order [orders] of values [orders, n].
 
     The logarithm of the mean squared distance at `_LAGS` over that of neighbours: 0 of independent values.
@@ -164,17 +161,11 @@ def _without_steps(values: NDArray[np.floating], least: NDArray[np.floating]) ->
     return values
 
 
-#: Orders that are drawn, at the least and at the most, and how many splits in all of them bound their number.
-DRAWN = (249, 999)
-_WORK = 3 * 10**8
-SEED = 1
-
-
 @dataclass(frozen=True)
 class Trace:
     """A series in time: logarithms of times [n], and the numbers of their runs [n], ascending."""
 
-    values: NDArray[np.float64]
+    values: Floats
     runs: NDArray[np.int64]
 
 
@@ -188,10 +179,7 @@ class Level:
 
 
 def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]], Correlation]:
-    """The levels of each series, in time, and the correlation of neighbouring runs whose limit was allowed for.
-
-    `least`: a spread (logarithm) that every series is taken to have.
-    """
+    """The levels of each series, whose spread (logarithm) is at least `least`; and how neighbours correlate."""
     ordered = _random_orders(traces)
     levels = {(number, Level(0, len(trace.values))): 1.0 for number, trace in enumerate(traces)}
     correlation = _correlation([persistence(ordered(*one), least) for one in levels if one[1].stop >= FEWEST])
@@ -201,7 +189,7 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
         tested |= {key: statistics(ordered(*key), least, correlation.limit) for key in long if key not in tested}
         if long:
             found = np.stack([tested[key][0] for key in long])
-            levels.update(zip(long, step_down(found[:, 0], [found]).tolist(), strict=True))
+            levels.update(zip(long, step_down(found).tolist(), strict=True))
         if min(levels.values(), default=1.0) > ALPHA:
             break
         split: dict[tuple[int, Level], float] = {}
@@ -213,10 +201,25 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
     return [tuple(level for of, level in levels if of == number) for number in range(len(traces))], correlation
 
 
-def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np.float32]]:
-    """Values of a level of a series, less their median, in every order: [orders, values].
+def step_down(statistics: NDArray[np.float32]) -> Floats:
+    """Adjusted p values [cells], from the statistics of all arrangements [cells, arrangements], the first as measured.
 
-    In each order all runs have a random number; the first order is time. The more splits, the fewer orders are drawn.
+    That of a cell is the share of arrangements in which the statistic of any cell that stands out no more is as large
+    as its own: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section
+    2.6), which holds whichever of the cells differ (Romano and Wolf, JASA 100 (2005) 94-108).
+    """
+    order = np.argsort(statistics[:, 0], kind="stable")
+    ordered = statistics[order]
+    as_large = (np.maximum.accumulate(ordered, axis=0) >= ordered[:, :1] * (1 - EQUAL)).sum(axis=1)
+    adjusted = np.empty(len(statistics))
+    adjusted[order] = np.maximum.accumulate(as_large[::-1])[::-1] / statistics.shape[1]
+    return adjusted
+
+
+def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np.float32]]:
+    """Values of a level of a series, less their median, in every order: [orders, values], the first in time.
+
+    In each order all runs have a random number. The more splits, the fewer orders are drawn.
     """
     splits_of_all = sum(splits(len(trace.values)).shape[1] for trace in traces)
     number = min(max(_WORK // max(splits_of_all, 1), DRAWN[0]), DRAWN[1])
@@ -235,10 +238,10 @@ def _random_orders(traces: Sequence[Trace]) -> Callable[[int, Level], NDArray[np
     return ordered
 
 
-def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
+def _correlation(persistences: Sequence[Floats]) -> Correlation:
     """By the mean `persistence` of all series [orders]; random orders show how far an estimate may be off.
 
-    They are orders of the same runs for all series, so that series which share what moves them count as one.
+    They are orders of the same runs for all series, so series that share what moves them count as one.
     """
     if not persistences:
         return Correlation(0.0, 0.0, "unknown")
@@ -248,11 +251,7 @@ def _correlation(persistences: Sequence[NDArray[np.float64]]) -> Correlation:
     return Correlation(estimate, limit, "alike" if least_sure > 0 else "unknown" if most >= WAVES else "none")
 
 
-#: What the squared errors of a place may exceed those of the best by, in variances: chi-squared, one degree, 95 %.
-_AS_GOOD = 3.84
-
-
-def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) -> tuple[Level, ...]:
+def matter(values: Floats, levels: Sequence[Level], margin: float) -> tuple[Level, ...]:
     """The levels of a series (logarithms, [n]) that differ by more than the margin, each change where it fits best.
 
     Neighbours that differ by less become one, the most alike first: of small steps in one direction the sum remains. So
@@ -272,11 +271,11 @@ def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) 
         merged[least : least + 2] = [replace(merged[least], stop=merged[least + 1].stop)]
 
 
-def _level(values: NDArray[np.float64], level: Level) -> float:
+def _level(values: Floats, level: Level) -> float:
     return float(np.median(values[level.start : level.stop]))
 
 
-def _best(values: NDArray[np.float64], before: Level, after: Level, least: float) -> tuple[int, bool]:
+def _best(values: Floats, before: Level, after: Level, least: float) -> tuple[int, bool]:
     """Where two levels fit best, `LEAST` values or more long; whether it would not be better with fewer."""
     errors, _ = _errors(values, before, after, least)
     at = LEAST + int(np.argmin(errors[LEAST:-LEAST]))
@@ -284,30 +283,21 @@ def _best(values: NDArray[np.float64], before: Level, after: Level, least: float
     return before.start + at, float(errors[at]) <= min(beyond, default=math.inf)
 
 
-def _errors(
-    values: NDArray[np.float64], before: Level, after: Level, least: float
-) -> tuple[NDArray[np.float64], float]:
-    """Of a border before each value of two levels, or after the last, the squared errors of their medians.
-
-    In squared spreads, none more than that of `_FAR`; and `least` in squared spreads.
-    """
+def _errors(values: Floats, before: Level, after: Level, least: float) -> tuple[Floats, float]:
+    """Squared errors of two levels' medians, a border before each value or after the last; and `least`: in spreads."""
     both = values[before.start : after.stop]
     spread = float(spreads(both, least)[0])
     old, new = (np.minimum(np.abs(both - _level(values, level)) / spread, _FAR) ** 2 for level in (before, after))
-    errors: NDArray[np.float64] = np.concatenate([[0.0], np.cumsum(old - new)]) + float(new.sum())
+    errors: Floats = np.concatenate([[0.0], np.cumsum(old - new)]) + float(new.sum())
     return errors, (least / spread) ** 2
 
 
-def may_begin(values: NDArray[np.float64], before: Level, after: Level, margin: float) -> tuple[int, int]:
+def may_begin(values: Floats, before: Level, after: Level, margin: float) -> tuple[int, int]:
     """The first and the last value that `after` fits nearly as well from as from its start."""
     errors, least = _errors(values, before, after, spread_of(margin))
     best = float(errors[LEAST:-LEAST].min())
     good = np.flatnonzero(errors[LEAST:-LEAST] <= best + _AS_GOOD * max(best / (len(errors) - 3), least))
     return before.start + LEAST + int(good[0]), before.start + LEAST + int(good[-1])
-
-
-#: A run counts that has this share of the cells: times of a few are no statistic of all.
-_SHARE = 0.5
 
 
 def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: float) -> dict[int, float]:
@@ -317,15 +307,10 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
     apart; the statistic of a run is the largest of these ratios. Were the m runs alike, the latest would exceed all
     others with probability 1 / m (a rank test, as in conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
     Learning in a Random World, 2005, chapter 2). Where that is more than `ALPHA`, it must exceed them by the
-    factor 1 / (m ALPHA), which holds for tails up to those of a Cauchy distribution.
-
-    Cells with the same last run are tested together, and every such group at its part of `ALPHA`. Those with fewer than
-    `FEWEST` values are left out.
+    factor 1 / (m ALPHA), which holds for tails up to those of a Cauchy distribution. Cells with the same last run, and
+    `FEWEST` values or more, are tested together, and every such group at its part of `ALPHA`.
     """
-    groups: dict[int, list[int]] = {}
-    for number, trace in enumerate(traces):
-        if len(trace.values) >= FEWEST:
-            groups.setdefault(int(trace.runs[-1]), []).append(number)
+    groups = grouped((int(trace.runs[-1]), cell) for cell, trace in enumerate(traces) if len(trace.values) >= FEWEST)
     ratio_of: dict[int, float] = {}
     for last, cells in groups.items():
         away = {
@@ -344,7 +329,7 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
     return dict(sorted(ratio_of.items(), key=lambda one: -abs(np.log(one[1]))))
 
 
-def _over_others(away: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+def _over_others(away: Floats, margin: float) -> Floats:
     """The distance of each value [n] over the largest one that is no neighbour's, or the margin where that is more."""
     apart = np.abs(away)
     before = np.concatenate([[0.0, 0.0], np.maximum.accumulate(apart)[:-2]])

@@ -1,35 +1,43 @@
-"""Two sides, cell by cell: both medians, the difference with its interval, and the verdict that the interval gives.
+"""Two sides, cell by cell: both medians, the difference with its interval, the verdict, and how many launches it lacks.
 
 The sizes of one operation on one pair of sides are a question. Its intervals hold at once, so in at most one question
-of twenty anything false is said.
+of twenty anything false is said. Of a run's own sides, what cannot be compared stops nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from collbench.analysis.bounds import ALPHA, Launches, intervals, intervals_of_sides, location, ratio_at_any_time
-from collbench.analysis.estimate import FEWEST, Estimate, HalfSteps, centre, in_logarithms, open_to_clock, stats
-from collbench.analysis.launches import (
-    ProcessorTime,
-    Slow,
-    dependent,
-    drift,
-    processor_time,
-    serial,
-    slow,
-    slow_samples,
-)
-from collbench.analysis.pairs import Alike, Pair, alike, undisturbed
-from collbench.analysis.planning import hidden_by_clock, launches_more
+from collbench.analysis.estimate import FEWEST, Estimate, HalfSteps, centre, in_logarithms, needed, open_to_clock, stats
+from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.launches import ProcessorTime, Slow, cpu_time, dependent, drift, serial, slow, slow_samples
+from collbench.analysis.pairs import Alike, Pair, alike, listed_facts, undisturbed, within
+from collbench.analysis.results import Cell, grouped
+from collbench.analysis.runs import Observed
+from collbench.errors import RequestError
+from collbench.schema.axes import Value
+from collbench.schema.case import Case
 
-#: Two sides whose whole interval lies within this are the same.
-MARGIN = 0.05
+if TYPE_CHECKING:
+    from collbench.analysis.estimate import Floats
+
+MARGIN = 0.05  # two sides whose whole interval lies within this are the same
+DEPENDENT = 20  # from so many launches on it can be seen whether they depend on those before: then there is no verdict
+MOST = 1000  # more launches than this are not suggested
+CHANCE = 0.8  # the probability of a verdict that is planned for
+USUAL = 0.2  # the usual size of differences (logarithm of a ratio)
+
+NORMAL = NormalDist()
+
+#: Numbers of launches that are tried: each, then in steps of 6 %.
+_TRIED = np.unique(np.concatenate((np.arange(1, 17), np.geomspace(17, MOST, 72).astype(int))))
 
 Verdict = Literal["same", "faster", "slower", "unclear", "not comparable"]
 
@@ -83,11 +91,6 @@ class Comparison:
     contended: int = 0
     cpu: tuple[ProcessorTime | None, ProcessorTime | None] = (None, None)
 
-    @property
-    def percent(self) -> float | None:
-        """Difference in per cent of the base; positive where the other side is slower."""
-        return None if self.ratio is None else (self.ratio.value - 1) * 100
-
 
 def question_of(pair: Pair) -> Hashable:
     """Of all sizes of an operation on two sides the same."""
@@ -98,21 +101,15 @@ def compare(
     pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True,
     question: Callable[[Pair], Hashable] = question_of,
 ) -> list[Comparison]:  # fmt: skip
-    """A comparison of each pair, in their order. `in_blocks`: launches of equal number are paired.
+    """A comparison of each pair, in their order; the intervals of pairs with the same `question` hold at once.
 
-    The intervals of pairs with the same `question` hold at once.
-
-    Raises:
-        RequestError: SciPy is not installed.
+    `in_blocks`: launches of equal number are paired. Raises RequestError where SciPy is not installed.
     """
     stats()  # some cells need it, and that shall not depend on their times
     quiet = [undisturbed(pair, in_blocks) for pair in pairs]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
     reasons = [not_comparable(pair, both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
-    questions: dict[Hashable, list[int]] = {}
-    for index, pair in enumerate(pairs):
-        if not reasons[index]:
-            questions.setdefault(question(pair), []).append(index)
+    questions = grouped((question(pair), index) for index, pair in enumerate(pairs) if not reasons[index])
     compared = {index: _not_compared(pairs[index], why, in_blocks) for index, why in enumerate(reasons) if why}
     for indices in questions.values():
         used = [(quiet[index][0], values[index]) for index in indices]
@@ -125,24 +122,17 @@ def _of_question(used: Sequence[tuple[Pair, Alike]], margin: float, in_blocks: b
     until_decided = in_blocks and any(pair.base.until_decided for pair, _ in used)
     ratios = _ratios(used, in_blocks, until_decided)
     sizes = sum(until_decided or ratio.interval is not None for ratio in ratios)
-    comparisons = [
-        _compared(pair, both, ratio, sizes, margin, in_blocks) for (pair, both), ratio in zip(used, ratios, strict=True)
-    ]
+    comparisons = [_compared(pair, both, ratio, sizes, margin, in_blocks)
+                   for (pair, both), ratio in zip(used, ratios, strict=True)]  # fmt: skip
     if not dependent([comparison.serial for comparison in comparisons if min(comparison.launches) >= DEPENDENT]):
         return comparisons
-    why = Reason("dependent")
-    return [
-        comparison if comparison.verdict == "unclear"
-        else replace(comparison, verdict="unclear", why=why, launches_more=None)
-        for comparison in comparisons
-    ]  # fmt: skip
+    return [comparison if comparison.verdict == "unclear"
+            else replace(comparison, verdict="unclear", why=Reason("dependent"), launches_more=None)
+            for comparison in comparisons]  # fmt: skip
 
 
 def _ratios(used: Sequence[tuple[Pair, Alike]], in_blocks: bool, until_decided: bool) -> list[Estimate]:
-    """Of a question: until decided by bets, each with its part of 5 %, also of cells that have too few blocks yet.
-
-    Else with fewer than `FEWEST` launches a side without an interval, and not among the others.
-    """
+    """Of a question: until decided by bets, also of cells with few blocks yet; else these have no interval."""
     if until_decided:
         confidence = 1 - ALPHA / len(used)
         return [ratio_at_any_time(both.other, both.base, confidence, half_steps(pair)) for pair, both in used]
@@ -160,36 +150,9 @@ def _ratios(used: Sequence[tuple[Pair, Alike]], in_blocks: bool, until_decided: 
     return estimates
 
 
-#: From so many launches on it can be seen whether they depend on those before them, and then there is no verdict.
-DEPENDENT = 20
-
-
 def half_steps(pair: Pair) -> HalfSteps:
     """By how much the clock leaves the times of the other side and of the base open."""
     return (pair.other.half_step, pair.base.half_step)
-
-
-def turned(comparison: Comparison) -> Comparison:
-    """The same comparison with its sides exchanged: the inverse ratio and the opposite verdict."""
-    was, ratio, kinds = comparison.pair, comparison.ratio, comparison.slow
-    pair = replace(was, base=was.other, other=was.base, base_name=was.other_name, other_name=was.base_name,
-                   asked=was.asked[::-1])  # fmt: skip
-    return replace(
-        comparison, pair=pair, base=comparison.other, other=comparison.base, ratio=ratio and _inverse(ratio),
-        paper_diff=None if ratio is None else _paper_diff(pair), slow=kinds and kinds.turned,
-        verdict=_OPPOSITE.get(comparison.verdict, comparison.verdict),
-        launches=comparison.launches[::-1], cpu=comparison.cpu[::-1],
-    )  # fmt: skip
-
-
-_OPPOSITE: dict[Verdict, Verdict] = {"slower": "faster", "faster": "slower"}
-
-
-def _inverse(ratio: Estimate) -> Estimate:
-    """An end of 0 or infinity is one that few blocks leave open."""
-    low, high = ratio.interval or (1.0, 1.0)
-    ends = ratio.interval and (1 / high, 1 / low if low > 0 else math.inf)
-    return replace(ratio, value=1 / ratio.value, interval=ends)
 
 
 def _compared(
@@ -214,10 +177,8 @@ def _compared(
 
 def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int) -> Comparison:
     """With every launch of the pair, and with how many were not used because they were contended."""
-    base, other = (
-        processor_time(cell) or processor_time(all_of_it)
-        for cell, all_of_it in ((used.base, pair.base), (used.other, pair.other))
-    )
+    base, other = (cpu_time(cell) or cpu_time(whole)
+                   for cell, whole in ((used.base, pair.base), (used.other, pair.other)))  # fmt: skip
     comparison = replace(comparison, pair=pair, contended=contended, cpu=(base, other))
     if not contended or min(len(used.base.medians), len(used.other.medians)) >= FEWEST:
         return comparison
@@ -253,10 +214,7 @@ def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> Reason | None:
 
 
 def judge(ratio: Estimate, margin: float, until_decided: bool = False) -> tuple[Verdict, Reason, int | None]:
-    """The verdict on a ratio, why, and how many launches a side it lacks.
-
-    None: none, or launches would not help, or they are made `until_decided`.
-    """
+    """The verdict on a ratio, why, and how many launches it lacks: None where they would not help, or come anyway."""
     if ratio.interval is None and not (until_decided and ratio.n >= FEWEST):
         lacking = max(FEWEST - ratio.n, 1)
         return "unclear", Reason("few launches", (lacking,)), lacking
@@ -286,3 +244,153 @@ def _paper_diff(pair: Pair) -> float | None:
         base, other = other, base
     percent = (base - other) / base * 100 if base > 0 else math.inf
     return percent if math.isfinite(percent) else None
+
+
+def launches_more(ratio: Estimate, margin: float) -> int | None:
+    """Launches a side after which there is a verdict with probability `CHANCE`; None above `MOST`.
+
+    The prior: nothing differs with probability 1/2, otherwise the logarithm of the ratio is normal, 0 +- `USUAL`. The
+    interval makes a posterior of it, from which follows how the estimate and its interval are distributed after more
+    launches (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7 (1986) 8-17).
+    """
+    assert ratio.interval is not None
+    if hidden_by_clock(ratio, margin) or not all(0 < end < math.inf for end in ratio.interval):
+        return None
+    low, high = (math.log(end) for end in ratio.interval)
+    half = max((high - low) / 2 - ratio.resolution, 1e-9)
+    later = ratio.n + _TRIED
+    narrower = half * np.sqrt(ratio.n / later)
+    inside = np.maximum(math.log1p(margin) - narrower - ratio.resolution, 0.0)
+    estimate = abs(math.log(ratio.value)), half / NORMAL.inv_cdf(1 - ALPHA / 2)
+    outside = _chance_outside(narrower + ratio.resolution, 1 - ratio.n / later, *estimate)
+    chance = outside + 1 - _chance_outside(inside, 1 - ratio.n / later, *estimate)
+    enough = np.flatnonzero(chance >= CHANCE)
+    return int(_TRIED[enough[0]]) if len(enough) else None
+
+
+def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
+    """Whether the clock's step, more than the spread of launches, keeps the interval from being narrow enough."""
+    assert ratio.interval is not None
+    half = math.log(ratio.interval[1] / ratio.interval[0]) / 2
+    return ratio.resolution > math.log1p(margin) / 3 and ratio.resolution > half / 2
+
+
+def _chance_outside(bound: Floats, new: Floats, effect: float, error: float) -> Floats:
+    """The chance [m] that in the end, with a share `new` [m] of later launches, the estimate is beyond +-`bound` [m].
+
+    Those before have a difference (a logarithm) of `effect`, with this standard error.
+    """
+    wide = math.hypot(error, USUAL)
+    nothing, something = (math.exp(-((effect / deviation) ** 2) / 2) / deviation for deviation in (error, wide))
+    share = nothing / max(nothing + something, 1e-300)
+    shrunk = (USUAL / wide) ** 2
+    chances: list[Floats] = []
+    below = needed("scipy.special", "SciPy").ndtr  # the normal distribution function
+    for true, unsure in ((0.0, 0.0), (effect * shrunk, error * math.sqrt(shrunk))):  # of no difference, and of one
+        centre = (1 - new) * effect + new * true
+        deviation = np.maximum(np.sqrt((new * unsure) ** 2 + new * (1 - new) * error**2), 1e-12)
+        chances.append(below((centre - bound) / deviation) + below((-centre - bound) / deviation))
+    return share * chances[0] + (1 - share) * chances[1]
+
+
+#: The suite of a benchmark that nobody knows here.
+OTHER = "other"
+
+#: What the sides of programs may differ in, the likeliest first.
+OF_PROGRAMS = ("policy", "isolation", "storage", "seccomp", "image")
+
+#: Factors by which the sides of collectives are compared, where a run has several.
+OF_COLLECTIVES = ("policy", "image", "backend", "driver")
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """A benchmark, or one way to run it (`fio ioengine psync`); `why` is empty if it was measured on one side only."""
+
+    benchmark: str
+    label: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Benchmarks, by name with their comparisons, and those whose sides are not compared."""
+
+    name: str
+    compared: Mapping[str, Sequence[Comparison]]
+    refused: tuple[NotCompared, ...] = ()
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [comparison for of_benchmark in self.compared.values() for comparison in of_benchmark]
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.compared, *(refused.benchmark for refused in self.refused))))
+
+
+def factors_of(observed: Observed) -> list[str]:
+    """Those in which the cells differ; isolation alone where the policy is the same everywhere."""
+    varying = [name for name in OF_PROGRAMS if FACTORS[name].varies(observed.cells)]
+    policies = {case.where.policy for case in observed.cells}
+    return [name for name in varying if name != ("isolation" if len(policies) > 1 else "policy")]
+
+
+def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margin: float = MARGIN) -> tuple[Suite, ...]:
+    """The programs `observed`, by the suite of each benchmark, those of unknown suites last."""
+    pairs, refused = _pairs(observed, factor)
+    comparisons = compare(pairs, margin, observed.interleaved)
+    by_name = grouped((comparison.pair.base.case.workload, comparison) for comparison in comparisons)
+    compared = grouped((suite_of.get(name, OTHER), (name, of_name)) for name, of_name in by_name.items())
+    lacking = grouped((suite_of.get(one.benchmark, OTHER), one) for one in refused)
+    names = sorted({*compared, *lacking}, key=lambda name: (name == OTHER, name))
+    return tuple(Suite(name, dict(compared.get(name, ())), tuple(lacking.get(name, ()))) for name in names)
+
+
+def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[NotCompared]]:
+    """Of each benchmark, storage and way to run it by themselves: what is wrong with one stops no other."""
+    groups: dict[tuple[str, tuple[tuple[str, Value], ...]], dict[Case, Cell]] = {}
+    for case, cell in observed.cells.items():
+        ways = {name: value for name, value in (*case.how.items(), ("storage", case.where.storage)) if name != factor}
+        groups.setdefault((case.workload, tuple(ways.items())), {})[case] = cell
+    pairs: list[Pair] = []
+    refused: list[NotCompared] = []
+    for (name, ways_of), cells in groups.items():
+        try:
+            pairs += within(replace(observed, cells=cells), find_factor(factor), frozenset())
+        except RequestError as error:
+            others = [dict(other) for workload, other in groups if workload == name]
+            differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
+            label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
+            refused.append(NotCompared(name, label, listed_facts(error) if find_factor(factor).varies(cells) else ""))
+    return pairs, refused
+
+
+def planned(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
+    """Every comparison of a run's sides, those of each factor tested together: of collectives, then of programs."""
+    collectives, programs = (
+        replace(observed, cells={case: cell for case, cell in observed.cells.items() if bool(case["backend"]) is ranks})
+        for ranks in (True, False)
+    )
+    of_factors = [
+        of_factor for of_factor in of_collectives(collectives, margin).values() if isinstance(of_factor, list)
+    ]
+    of_factors += [suite.comparisons for name in factors_of(programs) for suite in by_suite(programs, name, {}, margin)]
+    return [comparison for of_factor in of_factors for comparison in of_factor]
+
+
+def of_collectives(observed: Observed, margin: float = MARGIN) -> dict[str, list[Comparison] | str]:
+    """By every factor of `OF_COLLECTIVES`, or why they are not compared; by isolation where no two policies can be."""
+
+    def by(name: str) -> list[Comparison] | str:
+        try:
+            pairs = within(observed, FACTORS[name], frozenset())
+        except RequestError as error:
+            return str(error)
+        return compare(pairs, margin, observed.interleaved)
+
+    varying = [name for name in (*OF_COLLECTIVES, "isolation") if FACTORS[name].varies(observed.cells)]
+    by_factor = {name: by(name) for name in varying if name in OF_COLLECTIVES}
+    if isinstance(by_factor.get("policy"), str) and "isolation" in varying:
+        by_factor["isolation"] = by("isolation")
+    return by_factor

@@ -1,10 +1,8 @@
 """Verdicts on the conclusions of a paper, from the cells of runs; and which of them a plan can decide.
 
 A conclusion consists of parts, a part of the paper's cells, a cell of what was measured of it. At each level the same
-rule decides: of `total`, `needed` must hold, and it does not hold as soon as too few are left for that.
-
-The cells of one operation or program that a conclusion needs are one question: their intervals hold at once, so among
-as many cells as a paper has none contradicts it by chance.
+rule decides: of `total`, `needed` must hold, and it does not hold as soon as too few are left for that. The cells of
+one operation or program that a conclusion needs are one question: their intervals hold at once.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ from collbench.analysis.papers import (
     Scalar,
     Selector,
     two_devices,
-)
-from collbench.schema.case import Case
+)  # fmt: skip
+from collbench.analysis.results import grouped
 
 ConclusionVerdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
 VERDICTS: tuple[ConclusionVerdict, ...] = get_args(ConclusionVerdict)
@@ -46,13 +44,13 @@ _FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "s
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one run measured of a cell of the paper, and the verdict of its interval.
+    """What one run measured of a cell of the paper, and the verdict of its interval; of others' references it is None.
 
     `sides` are base and other; of a growth then both with few workers. `ratio` is the time of the other over that of
     the base: the container over the host, or what is called faster over what it is compared with; of a growth it is the
     ratio of both growths. `beyond` is how far (logarithm) the ratio lies beyond what the conclusion says, below 0 where
-    it agrees. `verdict` is None for what others are compared with, and what is only shown. `detail` are the two
-    devices of `devices`, `why` is that of `not comparable` and `launches`. `figures` are those of the check.
+    it agrees. `detail` are the two devices of `devices`, `why` is that of `not comparable` and `launches`. `figures`
+    are those of the check.
     """
 
     sides: tuple[Item, ...]
@@ -70,8 +68,7 @@ class Evidence:
 class PartVerdict:
     """A part: how many of the paper's `total` cells support it, contradict it, and are open.
 
-    `missing` are values on axes of the grid that have no cell at all. `absent` are selectors of which there is nothing.
-    `refused` says by run and workload why sides were not compared.
+    `missing` values of the grid and `absent` selectors have no cell; `refused`: by run and workload why they have none.
     """
 
     part: ClaimPart
@@ -120,9 +117,7 @@ class JudgedConclusion:
     def deciding(self) -> Evidence | None:
         """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
         for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
-            evidences = [
-                evidence for evidence in self.evidence if evidence.verdict == verdict and evidence.ratio is not None
-            ]
+            evidences = [one for one in self.evidence if one.verdict == verdict and one.ratio is not None]
             if evidences:
                 return max(evidences, key=lambda one: one.beyond)
         return None
@@ -154,27 +149,18 @@ def needed_of(total: int, needs: Needs) -> int:
 
 
 def judge(paper: Paper, kind: ContainerKind, margin: float = MARGIN) -> list[JudgedConclusion]:
-    """Every conclusion of the paper, in its order, by one kind of container. The margin is that of claims alone.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
+    """Every conclusion of the paper, in its order, by one kind of container; the margin is that of claims alone."""
     return [_judged(conclusion, kind, margin) for conclusion in paper.conclusions]
 
 
 def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConclusion]:
     """The conclusions as they stand before anything is measured: each cell that `items` will have is open."""
     near = ("policy", "engine", "isolation", "seccomp", "affinity")
-    measured: dict[Case, set[tuple[bool, str]]] = {}
-    for item in items:
-        measured.setdefault(item.case.without(near), set()).add((item.case.where.on_host, item["affinity"]))
+    measured = grouped((item.case.without(near), (item.case.where.on_host, item["affinity"])) for item in items)
 
     def planned(part: ClaimPart) -> PartVerdict:
-        sides = [
-            (opposition.base, opposition.other)
-            for opposition in opposed(items, part)
-            if not part.growth or _fewer(items, part, opposition)
-        ]
+        sides = [(opposition.base, opposition.other) for opposition in opposed(items, part)
+                 if not part.growth or _fewer(items, part, opposition)]  # fmt: skip
         if part.than is None:  # on the host, or far from its memory in a container
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
             sides = [(one, one) for one in items if part.of.takes(one) and not one.case.where.on_host
@@ -183,10 +169,8 @@ def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConcl
         absent = tuple(selector for selector in part.selectors if not any(map(selector.takes, items)))
         return _counted(part, usable, absent)
 
-    return [
-        JudgedConclusion(conclusion, "unclear", tuple(map(planned, conclusion.parts)))
-        for conclusion in paper.conclusions
-    ]
+    return [JudgedConclusion(conclusion, "unclear", tuple(map(planned, conclusion.parts)))
+            for conclusion in paper.conclusions]  # fmt: skip
 
 
 def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> JudgedConclusion:
@@ -260,10 +244,7 @@ def _counted(
     part: ClaimPart, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
 ) -> PartVerdict:  # fmt: skip
     """Several measurements of one cell of the paper count once."""
-    cells: dict[tuple[Scalar, ...], list[Evidence]] = {}
-    for one in evidence:
-        if (cell := part.cell(one.sides[1], one.sides[0])) is not None:
-            cells.setdefault(cell, []).append(one)
+    cells = grouped((cell, one) for one in evidence if (cell := part.cell(one.sides[1], one.sides[0])) is not None)
     known = ([item.verdict for item in group if item.verdict != "not measured"] for group in cells.values())
     usable = [decide(own.count("holds here"), own.count("does not hold here"), len(own), part.needs)
               for own in known if own]  # fmt: skip
@@ -276,9 +257,6 @@ def _counted(
     }  # fmt: skip
     kept = (*chain.from_iterable(cells.values()), *held)
     return PartVerdict(part, verdict, total, support, against, len(usable) - support - against, kept, missing, absent)
-
-
-# Host and container, or near and far: Diff% within bounds, or further from 0 than others.
 
 
 def diff_percent(ratio: float, shown: Literal["time", "rate"]) -> float:
@@ -349,9 +327,6 @@ def _sizes(evidence: Evidence, selector: Selector) -> tuple[float, float, float]
     return 0.0 if low * high <= 0 else distances[0], abs(value), distances[1]
 
 
-# Claims: one way to place ranks, or one library, is faster than another.
-
-
 def opposed(items: Sequence[Item], part: ClaimPart) -> Iterator[Opposed]:
     """Items of `part.than` and of `part.of` that are alike but for `_FREE` axes, of one run.
 
@@ -361,10 +336,7 @@ def opposed(items: Sequence[Item], part: ClaimPart) -> Iterator[Opposed]:
     def key(item: Item) -> object:
         return item.run, item.case.without(_FREE), tuple(item[name] for name in part.at)
 
-    bases: dict[object, list[Item]] = {}
-    for item in items:
-        if part.than is not None and part.than.takes(item):
-            bases.setdefault(key(item), []).append(item)
+    bases = grouped((key(item), item) for item in items if part.than is not None and part.than.takes(item))
     for other in items:
         for base in bases.get(key(other), ()) if part.of.takes(other) else ():
             alone = other["ranks"] == 1 and base.case.without(("policy",)) == other.case.without(("policy",))
@@ -378,10 +350,10 @@ def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence
     if evidence.ratio is None or evidence.verdict == "not measured":
         return evidence
     beyond = math.log(evidence.ratio.value) * (1 if part.faster else -1)
-    verdict: ConclusionVerdict = (
-        "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
-    )
-    return replace(evidence, verdict="unclear" if comparison.verdict == "unclear" else verdict, beyond=beyond)
+    verdict: ConclusionVerdict = "does not hold here"
+    if comparison.verdict == "unclear" or (comparison.verdict == "faster") == part.faster:
+        verdict = "unclear" if comparison.verdict == "unclear" else "holds here"
+    return replace(evidence, verdict=verdict, beyond=beyond)
 
 
 def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -> list[Evidence]:

@@ -1,9 +1,8 @@
 """Estimates with intervals from a few launches: a median, and the ratio of the times of two sides.
 
-Everything here works on launches, which are independent evidence, and on the logarithm of times, so that the ratio of A
-over B is the inverse of that of B over A. Intervals come from order statistics, whose distribution is known whatever
-distribution the times have. They are interpolated between the two exact levels on either side of the one asked for,
-because with six or seven launches those levels lie far apart. SciPy is not needed.
+Of the logarithm of times, so that the ratio of A over B is the inverse of that of B over A. Intervals come from order
+statistics, whose distribution is known whatever that of the times, interpolated between the two exact levels on either
+side of the one asked for: with six or seven launches those lie far apart. SciPy is not needed.
 """
 
 from __future__ import annotations
@@ -21,22 +20,21 @@ from collbench.errors import PackageMissing, to_install
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+FEWEST = 6  # below this many launches a side no interval of a median reaches 95 %
+_EXACT = 60  # above this many values a normal approximation replaces the exact distribution: its error is below 1e-3
 
-#: Below this many launches a side no interval of a median reaches 95 %.
-FEWEST = 6
-
-#: Above this many values a normal approximation replaces the exact distribution; its error is below 1e-3 there.
-_EXACT = 60
+#: By how much (s) the times of both sides can be wrong, because the clock has steps: half a step each.
+HalfSteps = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A value and its 95 % interval; the interval is None where there are too few launches for one.
 
-    `resolution` is the part of the interval's half width that more launches do not narrow, because of the clock's step.
-    For a time it is in seconds, for a ratio the logarithm of a factor.
+    `resolution`: the part of its half width that the clock's step keeps (s; of a ratio the logarithm of a factor).
     """
 
     value: float
@@ -54,10 +52,9 @@ class Estimate:
 
 
 def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float = 0.0) -> Estimate:
-    """Median of `values` [n], in their unit, with the interval of Hettmansperger and Sheather.
+    """Median of `values` [n >= 1], each known to `half_step` either way, in their unit.
 
-    Statistics & Probability Letters 4 (1986) 75-79: order statistics, interpolated between the two levels on either
-    side of the confidence. `n` must be at least 1. Each value is known to `half_step` either way, and so is the median.
+    With the interval of Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986) 75-79.
     """
     ordered = np.sort(np.asarray(values, dtype=float)).tolist()
     n = len(ordered)
@@ -72,11 +69,10 @@ def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float =
 
 @lru_cache
 def _ends(n: int, confidence: float) -> tuple[int, int, float]:
-    """The two order statistics between which the lower end of the interval of `centre` lies; the weight of the inner.
-
-    The upper end lies between those as far from the largest value.
-    """
-    cdf = _binomial_cdf(n)
+    """The order statistics between which the lower end lies (the upper one mirrors it), and the weight of the inner."""
+    # P(X <= k) for X ~ Binomial(n, 1/2), k = 0 .. n
+    logs = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2) for k in range(n + 1)]
+    cdf = np.cumsum(np.exp(logs))
     k = max(int(np.searchsorted(cdf, (1 - confidence) / 2, side="right")), 1)
     inside = min(k, (n - 1) // 2)
     outer, inner = 1 - 2 * cdf[k - 1], 1 - 2 * cdf[inside]
@@ -84,24 +80,19 @@ def _ends(n: int, confidence: float) -> tuple[int, int, float]:
     return k - 1, inside, float(max(0.0, (n - k) * share / (k + (n - 2 * k) * share)))
 
 
-#: By how much (s) the times of both sides can be wrong, because the clock has steps: half a step each.
-HalfSteps = tuple[float, float]
-
-
 def ratio_in_blocks(
     of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
 ) -> Estimate:
     """How many times as long `of` [n] takes as `over` [n], value i of both from one block: all values positive.
 
-    The median of the blocks' ratios with the interval of `centre`. What drifts from block to block divides out; what
-    jumps in a few blocks moves a median little, where it would widen the interval of a mean many times over.
+    By the median of ratios: what drifts divides out, and what jumps in a few blocks moves it little.
     """
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     log_ratio = centre(np.log(of_times) - np.log(over_times), confidence)
     return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
-def open_to_clock(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSteps) -> float:
+def open_to_clock(of: Floats, over: Floats, half_steps: HalfSteps) -> float:
     """The logarithm of the factor that steps of the clock leave open in a ratio of such times."""
     shares = [half / float(np.median(side)) for half, side in zip(half_steps, (of, over), strict=True) if half]
     return -sum(math.log1p(-min(share, 0.999)) for share in shares)
@@ -116,11 +107,10 @@ def in_logarithms(log_ratio: Estimate, resolution: float) -> Estimate:
 
 
 def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0, 0.0)) -> Estimate:
-    """How many times as long `of` [n] takes as `over` [m], two sides without common blocks.
+    """How many times as long `of` [n] takes as `over` [m], two sides without common blocks: all values positive.
 
     The Hodges-Lehmann estimate: the median of all differences of logarithms; the interval inverts the Mann-Whitney
-    test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3). All values
-    positive.
+    test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3).
     """
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     n, m = len(of_times), len(over_times)
@@ -129,7 +119,7 @@ def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0,
     return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
-def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64]) -> Estimate:
+def _inverted(ordered: Floats, n: int, cdf: Floats) -> Estimate:
     """The values of a shift that a rank test with distribution `cdf` does not reject; `ordered` are its steps."""
     value = float(np.median(ordered))
     if n < FEWEST:
@@ -148,14 +138,7 @@ def _exp(logarithm: float) -> float:
 
 
 @cache
-def _binomial_cdf(n: int) -> NDArray[np.float64]:
-    """P(X <= k) for X ~ Binomial(n, 1/2), k = 0 .. n."""
-    logs = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2) for k in range(n + 1)]
-    return np.cumsum(np.exp(logs))
-
-
-@cache
-def _rank_sum_cdf(n: int, m: int) -> NDArray[np.float64]:
+def _rank_sum_cdf(n: int, m: int) -> Floats:
     """P(U <= k) for the Mann-Whitney statistic of n and m values, k = 0 .. n m.
 
     The number of ways to U = k obeys f(n, m, k) = f(n - 1, m, k - m) + f(n, m - 1, k): as a product of polynomials,
@@ -174,17 +157,13 @@ def _rank_sum_cdf(n: int, m: int) -> NDArray[np.float64]:
     return np.cumsum([count / total for count in ways])
 
 
-def _normal_cdf(k: NDArray[np.int64], mean: float, deviation: float) -> NDArray[np.float64]:
+def _normal_cdf(k: NDArray[np.int64], mean: float, deviation: float) -> Floats:
     z = (k + 0.5 - mean) / (deviation * math.sqrt(2))
     return np.array([0.5 * math.erfc(-value) for value in z.tolist()])
 
 
 def needed(module: str, package: str) -> Any:
-    """The module of that name, which belongs to `package`.
-
-    Raises:
-        PackageMissing: it is not installed.
-    """
+    """The module of that name, which belongs to `package`. Raises PackageMissing where that is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -193,8 +172,3 @@ def needed(module: str, package: str) -> Any:
 
 def stats() -> Any:
     return needed("scipy.stats", "SciPy")
-
-
-def ndtr() -> Any:
-    """The normal distribution function."""
-    return needed("scipy.special", "SciPy").ndtr

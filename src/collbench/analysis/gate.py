@@ -12,13 +12,12 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from collbench.analysis import environment
 from collbench.analysis.bounds import Bounds, Launches, bounds, bounds_at_any_time, log_ratios
-from collbench.analysis.compare import Comparison, Reason, compare
+from collbench.analysis.compare import MOST, Comparison, Reason, compare, hidden_by_clock
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
+from collbench.analysis.factors import differences_of, facts_of
 from collbench.analysis.launches import dependent, unequal
 from collbench.analysis.pairs import Pair, alike, undisturbed
-from collbench.analysis.planning import MOST, hidden_by_clock
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
@@ -29,7 +28,11 @@ from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, read, stem_of
 from collbench.schema.store import SIDES, GatePlan, Margins, margin_of
 
-_LOADER = "LD_"
+_LOADER = "LD_"  # variables of the loader begin so
+
+#: Exit codes: nothing is lost, and all was measured; a loss, or the other side is broken; no answer, or the gate was
+#: interrupted.
+PASSED, LOST, UNANSWERED = 0, 1, 4
 
 
 class GateSide(NamedTuple):
@@ -64,27 +67,20 @@ class Verified(NamedTuple):
 
 
 def sides_of(manifest: Manifest, where: str) -> GateSides:
-    """Both sides, as the manifest of the run has them.
-
-    Raises:
-        RunReadError: its plan does not have the sides of a gate; `where` names the run.
-    """
+    """Both sides, by the manifest of the run named `where`; raises RunReadError where they are not those of a gate."""
     try:
         sides = msgspec.convert((manifest.plan or {}).get("sides", {}), dict[str, Side])
-        of_plan = [sides[name] for name in SIDES]
+        base, other = (sides[name] for name in SIDES)
     except (msgspec.ValidationError, KeyError) as error:
         raise RunReadError(f"{where}: its plan does not have the sides {' and '.join(SIDES)} of a gate.") from error
     experiment = manifest.experiment
     software = () if experiment is None else (*experiment.images, *experiment.environments)
-    base, other = (
-        _side(name, side, tuple(item for item in software if item.side == name))
-        for name, side in zip(SIDES, of_plan, strict=True)
-    )
-    return base, other
+    return _side(SIDES[0], base, software), _side(SIDES[1], other, software)
 
 
-def _side(name: str, side: Side, software: tuple[Image, ...]) -> GateSide:
+def _side(name: str, side: Side, software_of_both: tuple[Image, ...]) -> GateSide:
     """With the hashes of the library files that the side puts in front."""
+    software = tuple(item for item in software_of_both if item.side == name)
     hashes = {path: sha256 for item in software for path, sha256 in item.files.items()}
     return GateSide(name, side, {path: hashes.get(path, "") for path in (*side.libraries, *side.preload)}, software)
 
@@ -96,8 +92,8 @@ def watched_of(sides: GateSides) -> tuple[str, ...]:
 
 def unverified(sides: GateSides, run: Observed, cells: Sequence[Case]) -> Verified:
     """How the sides differ, by the manifest; what ranks loaded is in the cells (`not_loaded`)."""
-    facts = [environment.facts(run, [case.having(side=name) for case in cells]) for name in SIDES]
-    differences = environment.differences(*facts)
+    facts = [facts_of(run, [case.having(side=name) for case in cells]) for name in SIDES]
+    differences = differences_of(*facts)
     allowed = _allowed(sides, differences)
     refused = [Cause("differs", (name, text)) for name, text in differences.items() if name not in allowed]
     refused += [] if _images_replaced(sides) else _of_libraries(sides)
@@ -192,14 +188,12 @@ NAMES = ("not verified", "broken", "failed", "missing", "skipped", "not comparab
          "incomplete", "too few launches", "undecided", "slow at times", "contended", "oversubscribed", "shared GPU",
          "late", "drift")  # fmt: skip
 
-#: With these a cell has no answer even where its times differ.
-_VOID = frozenset(NAMES[:7])
+_VOID = frozenset(NAMES[:7])  # with these a cell has no answer even where its times differ
 
 #: What a user may accept beforehand: it makes an answer doubtful, and not wrong.
 ACCEPTABLE = ("contended", "drift", "late", "oversubscribed", "shared GPU", "slow at times", "unchecked")
 
-#: The share of launches from which on contention counts, and that of samples that were late.
-_OFTEN = 0.5
+_OFTEN = 0.5  # the share of launches from which on contention counts, and that of samples that were late
 
 Cells = tuple[Cell | None, Cell | None]
 
@@ -216,11 +210,6 @@ class Doubt:
         """Its place among the names."""
         return NAMES.index(self.name)
 
-    @property
-    def voids(self) -> bool:
-        """Whether a difference is no answer either."""
-        return self.name in _VOID
-
 
 def doubt_on(
     sides: GateSides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
@@ -228,15 +217,12 @@ def doubt_on(
     """Every doubt on a cell, the gravest first. `planned` are the launches that a side should have; 0: any number."""
     doubts = [*_not_measured(cells)]
     if not doubts:
-        doubts = [
-            Doubt("not verified", (why,))
-            for side, cell in zip(sides, cells, strict=True)
-            if cell is not None and (why := not_loaded(sides, side, cell))
-        ]
+        doubts = [Doubt("not verified", (why,)) for side, cell in zip(sides, cells, strict=True)
+                  if cell is not None and (why := not_loaded(sides, side, cell))]  # fmt: skip
     if comparison is not None and not doubts:
         doubts = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
         doubts += [Doubt("drift")] if drifting else []
-    return sorted(doubts, key=lambda one: one.rank)
+    return sorted(doubts, key=lambda doubt: doubt.rank)
 
 
 def _not_measured(cells: Cells) -> Iterator[Doubt]:
@@ -245,10 +231,10 @@ def _not_measured(cells: Cells) -> Iterator[Doubt]:
         if cell is None:
             yield Doubt("missing", (name,))
         elif fails:
-            own = cell.failed > cell.lost  # of others the machine or the cluster is the cause
-            alone = own and name == SIDES[1] and not failed[0] and cells[0] is not None
+            alone = name == SIDES[1] and not failed[0] and cells[0] is not None
+            broken = alone and cell.failed > cell.lost  # of others the machine or the cluster is the cause
             launches = len(cell.medians) + cell.failed + cell.skipped
-            yield Doubt("broken" if alone else "failed", (name, cell.failed, launches, *sorted(cell.reasons)))
+            yield Doubt("broken" if broken else "failed", (name, cell.failed, launches, *sorted(cell.reasons)))
         elif cell.skipped:
             yield Doubt("skipped", (name, *sorted(cell.reasons)))
 
@@ -289,21 +275,19 @@ def _of_launches(comparison: Comparison, planned: int) -> Iterator[Doubt]:
 def planned_cells(run: Observed, cases: Iterable[Case]) -> list[Cell | None]:
     """Of each case what a run has of it; None: nothing.
 
-    A launch that fails before its end has one failed record for all of its cases that have none. So a case without any
-    record has failed as often as the case of its place that failed most, and for the same reasons.
+    A launch that failed has one record for all its cases without one: these failed as often as the case beside them.
     """
     failed: dict[Where, Cell] = {}
     for cell in run.cells.values():
         if cell.failed and cell.failed >= failed.get(cell.case.where, cell).failed:
             failed[cell.case.where] = cell
-    return [run.cells.get(case) or _as_failed(case, failed.get(case.where)) for case in cases]
 
+    def as_failed(case: Case, beside: Cell) -> Cell:
+        failures = np.array([facts.status == "failed" for facts in beside.missing], bool)
+        return Cell(case, beside.results, beside.rows[:0], 0, beside.rest[failures])
 
-def _as_failed(case: Case, beside: Cell | None) -> Cell | None:
-    if beside is None:
-        return None
-    failed = np.array([facts.status == "failed" for facts in beside.missing], bool)
-    return Cell(case, beside.results, beside.rows[:0], 0, beside.rest[failed])
+    return [run.cells.get(case) or (as_failed(case, failed[case.where]) if case.where in failed else None)
+            for case in cases]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -318,8 +302,7 @@ class Unfinished:
 def unfinished(cells: Sequence[tuple[Cell | None, Cell | None]], experiment: Experiment | None) -> Unfinished:
     """How far the launches of these cells came, each as base and other; None where a side has no record of it.
 
-    Complete are blocks that all cells have on both sides, but those that were decided before: a cell that was decided
-    is not in the block that was begun last, nor in the one before.
+    Complete are blocks of all cells on both sides, but those decided before: these lack the last two blocks.
     """
     most, until = (0, "launches") if experiment is None else (experiment.launches, experiment.until)
     launches = [[0 if cell is None else len(cell.medians) + cell.failed + cell.skipped for cell in both]
@@ -331,17 +314,12 @@ def unfinished(cells: Sequence[tuple[Cell | None, Cell | None]], experiment: Exp
 
 AnswerState = Literal["broken", "loss", "no loss", "no answer"]
 
-#: Exit codes: nothing is lost, and all was measured; a loss, or the other side is broken; no answer, or the gate was
-#: interrupted.
-PASSED, LOST, UNANSWERED = 0, 1, 4
-
 
 @dataclass(frozen=True)
 class Answer:
-    """To a planned cell: the case as each side has it; the comparison, where both sides have records.
+    """To a planned cell: the case of each side, the comparison if both have records, and the share that it may lose.
 
-    `doubt` is why there is no answer, or what failed on the other side alone; None of times that are answered. `margin`
-    is the share that it may lose.
+    `doubt` is why there is no answer, or what failed on the other side alone; None of times that are answered.
     """
 
     base: Case
@@ -400,12 +378,7 @@ def ratio_of(answer: Answer) -> float:
 def judge(
     plan: GatePlan, run: Observed, margins: Margins, accepted: Collection[str] = (), interrupted: bool = False
 ) -> Judgement:  # fmt: skip
-    """The answer to every planned cell, by what was measured on both sides alternately, before it was `interrupted`.
-
-    Raises:
-        RequestError: SciPy is not installed.
-        RunReadError: the run has not the sides of a gate.
-    """
+    """The answer to every planned cell, by what was measured on both sides alternately, before it was `interrupted`."""
     manifest = run.manifests[0]
     sides = sides_of(manifest, run.name)
     verified = unverified(sides, run, plan.cells)
@@ -414,11 +387,9 @@ def judge(
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
     cell_pairs = list(zip(of_base, of_other, strict=True))
-    measured = {
-        pair: Pair(one, two, *SIDES, asked=software)
-        for pair, (one, two) in zip(cases, cell_pairs, strict=True)
-        if one is not None and two is not None
-    }
+    measured = {pair: Pair(base, other, *SIDES, asked=software)
+                for pair, (base, other) in zip(cases, cell_pairs, strict=True)
+                if base is not None and other is not None}  # fmt: skip
     found = compare(list(measured.values()))
     drifting = dependent([one.serial for one in found])
     compared = dict(zip(measured, bounded(found, margins), strict=True))
@@ -427,9 +398,8 @@ def judge(
     answers = []
     for pair, cells in zip(cases, cell_pairs, strict=True):
         comparison = compared.get(pair)
-        doubts = [
-            doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting) if doubt.name not in accepted
-        ]
+        doubts = [doubt for doubt in doubt_on(sides, cells, comparison, planned, drifting)
+                  if doubt.name not in accepted]  # fmt: skip
         most, margin = experiment.launches if experiment else 0, margin_of(margins, pair[0])
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)
@@ -445,26 +415,21 @@ def _answer(
     answer = Answer(*cases, comparison, "no answer", margin)
     if refused:
         return replace(answer, doubt=Doubt("not verified", (refused[0],)))
-    grave = [doubt for doubt in doubts if doubt.voids]
+    grave = [doubt for doubt in doubts if doubt.name in _VOID]
     if grave:
         return replace(answer, state="broken" if grave[0].name == "broken" else "no answer", doubt=grave[0])
     if comparison is not None and slower(comparison, margin):
         return replace(answer, state="loss")
     if doubts:
         return replace(answer, doubt=doubts[0])
-    if comparison is not None and no_slower(comparison, margin):
-        return replace(answer, state="no loss")
-    return replace(answer, doubt=_undecided(comparison, most))
-
-
-def _undecided(comparison: Comparison | None, most: int) -> Doubt:
-    """Until decided, a side has at most so many launches."""
     if comparison is None:
-        return Doubt("missing")
+        return replace(answer, doubt=Doubt("missing"))
+    if no_slower(comparison, margin):
+        return replace(answer, state="no loss")
     why = comparison.why
-    if why.kind == "blocks":
+    if why.kind == "blocks":  # until decided, a side has at most so many launches
         why = why._replace(values=(*why.values, most))
-    return Doubt("too few launches" if comparison.launches_more else "undecided", (why,))
+    return replace(answer, doubt=Doubt("too few launches" if comparison.launches_more else "undecided", (why,)))
 
 
 def no_slower(comparison: Comparison, margin: float) -> bool:
@@ -480,11 +445,12 @@ def slower(comparison: Comparison, margin: float) -> bool:
 
 
 def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Comparison]:
-    """With bounds for intervals, and what is missing for an answer.
-
-    Cells are tested together at places that are as far from the margin of each.
-    """
-    logs = {index: found for index, one in enumerate(comparisons) if len(found := _logs(one)) >= FEWEST}
+    """With bounds for intervals, of cells tested together as far from the margin of each, and what an answer lacks."""
+    logs: dict[int, dict[int, float]] = {}
+    for index, comparison in enumerate(comparisons):
+        used = alike(undisturbed(comparison.pair, True)[0], True)
+        if comparison.ratio is not None and len(used.base) >= FEWEST:
+            logs[index] = log_ratios(Launches(*used[:4]))
     until_decided = any(comparison.pair.base.until_decided for comparison in comparisons)
     margin = {index: margin_of(margins, comparisons[index].pair.base.case) for index in logs}
     beyond = [{block: log - math.log1p(margin[index]) for block, log in of.items()} for index, of in logs.items()]
@@ -497,12 +463,6 @@ def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Compari
     ]  # fmt: skip
 
 
-def _logs(comparison: Comparison) -> dict[int, float]:
-    """By block that is used; empty where the sides cannot be compared."""
-    both = alike(undisturbed(comparison.pair, True)[0], True)
-    return {} if comparison.ratio is None else log_ratios(Launches(*both[:4]))
-
-
 def _by_bounds(comparison: Comparison, bounds: Bounds, cells: int, margin: float) -> Comparison:
     was = comparison.ratio
     assert was is not None
@@ -510,18 +470,15 @@ def _by_bounds(comparison: Comparison, bounds: Bounds, cells: int, margin: float
     bounded = replace(comparison, ratio=ratio, sizes=cells, launches_more=None)
     if slower(bounded, margin) or no_slower(bounded, margin) or comparison.pair.base.until_decided:
         return bounded
-    more = None if hidden_by_clock(ratio, margin) else _launches_more(bounds, ratio.n, margin)
+    more: int | None = None
+    if not hidden_by_clock(ratio, margin):  # blocks that bring the bound nearer to the location than the margin is
+        distance = math.log1p(margin) - bounds.value
+        bound = bounds.upper - bounds.value if distance > 0 else bounds.value - bounds.lower
+        needed = ratio.n * (_AMPLE * bound / distance) ** 2 if distance else math.inf
+        more = max(math.ceil(needed - ratio.n), 1) if needed - ratio.n <= MOST else None
     return replace(bounded, launches_more=more, why=Reason("launches", (more,)))
 
 
 #: How many times as far from the margin as the bound is from the location the latter must lie, so that the bound is on
 #: the same side with a probability of 80 %: (1.645 + 0.842) / 1.645.
 _AMPLE = 1.512
-
-
-def _launches_more(bounds: Bounds, n: int, margin: float) -> int | None:
-    """How many more blocks bring the bound nearer to the location than the margin is; None of too many."""
-    distance = math.log1p(margin) - bounds.value
-    bound = bounds.upper - bounds.value if distance > 0 else bounds.value - bounds.lower
-    needed = n * (_AMPLE * bound / distance) ** 2 if distance else math.inf
-    return max(math.ceil(needed - n), 1) if needed - n <= MOST else None

@@ -12,37 +12,36 @@ from typing import Literal
 
 import numpy as np
 
-from collbench.analysis import environment
-from collbench.analysis.change_points import (
-    FEWEST,
-    Correlation,
-    Level,
-    Trace,
-    find,
-    matter,
-    may_begin,
-    outside,
-    spread_of,
-)
-from collbench.analysis.environment import SideKey, side_of
+from collbench.analysis import change_points
+from collbench.analysis.change_points import Correlation, Level, Trace
 from collbench.analysis.estimate import Estimate, centre, ratio_of_sides
+from collbench.analysis.factors import SideKey, facts_of, side_of, unlike
 from collbench.analysis.options import fixed_cells, parse_fixed
-from collbench.analysis.results import Cell, Way
-from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same_sources, sources
+from collbench.analysis.results import Cell, Way, grouped
+from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same, sources
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
 from collbench.schema.record import Work
 
-#: Launches of one run are made within this time.
-LONGEST = timedelta(days=1)
+LONGEST = timedelta(days=1)  # launches of one run are made within this time
+_SAME_WORK = 1.05  # work that differs by more than this factor is not the same work, as for `compare`
+_RESTLESS = (1 / 3, 3)  # a fact that differs in more than this share of the runs, and this often, explains no change
+_NEAR = 3  # changes whose best places are farther apart than so many runs are never told as one
+_LATEST = 3  # a run is one of the latest where fewer than so many followed on its machine: plans may take turns
+
+#: Facts that explain no change: runs of another machine are another series, and a job has another number each time.
+_NO_CAUSE = frozenset({"simulated", "hosts", "cpu", "cores", "gpu", "allocation"})
+
+#: What explains a change most often, and what least often.
+_FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
+_LAST = ("host", "boot")
 
 
 @dataclass(frozen=True)
 class Lack:
-    """Why a run has no time of a cell that belongs to its series, or not of all launches.
+    """Why a run has no time of a cell, or not of all launches: what records say, or what was measured instead.
 
-    `detail`: what the records say, or what was measured instead; `launches`: how many had wrong results, or failed
-    where others did not.
+    `launches`: how many had wrong results, or failed where others did not.
     """
 
     kind: Literal["failed", "skipped", "wrong results", "not resolved", "another way", "other work"]
@@ -101,7 +100,7 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
     if not runs:
         why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
         raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
-    refuse_same_sources(read)
+    refuse_same(read)
     return tuple(sorted(runs, key=lambda run: (run.started, run.name))), tuple(left_out), tuple(flaws)
 
 
@@ -119,7 +118,7 @@ def _folders(path: Path, left_out: list[str]) -> Iterator[Path]:
 
 def _timed(name: str, observed: Observed) -> TimedRun:
     """Raises RequestError where it holds no records, other things than launches of one run, or no time."""
-    if differences := environment.unlike(observed):
+    if differences := unlike(observed):
         text = "; ".join(f"{fact} {values}" for fact, values in differences.items())
         raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({text})")
     times = [_time(observed.name, manifest.created) for manifest in observed.manifests]
@@ -130,9 +129,12 @@ def _timed(name: str, observed: Observed) -> TimedRun:
     if not observed.cells:
         raise RequestError(f"{observed.name}: no records in it")
     sides = {side_of(case): case for case in observed.cells}
-    facts = {side: environment.facts(observed, [case]) for side, case in sides.items()}
+    facts = {side: facts_of(observed, [case]) for side, case in sides.items()}
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
-    return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
+    of = next(iter(facts.values()))
+    hosts, simulated = f"{of['hosts']} hosts" * (of["hosts"] != "1"), "simulated" * (of["simulated"] == "yes")
+    machine = (of["cpu"], of["cores"] and f"{of['cores']} cores", of["gpu"], hosts, simulated)
+    return TimedRun(name, min(times), ", ".join(filter(None, machine)), entries, facts)
 
 
 def _time(name: str, created: str) -> datetime:
@@ -143,21 +145,10 @@ def _time(name: str, created: str) -> datetime:
         raise RequestError(f"{name}: its manifest does not say when it was made ({created[:40]!r})") from error
 
 
-def _machine(facts: dict[str, str]) -> str:
-    """`EPYC 7003, 4 cores`; with the number of hosts where there are several, and the GPUs."""
-    hosts = f"{facts['hosts']} hosts" if facts["hosts"] != "1" else ""
-    simulated = "simulated" if facts["simulated"] == "yes" else ""
-    parts = (facts["cpu"], facts["cores"] and f"{facts['cores']} cores", facts["gpu"], hosts, simulated)
-    return ", ".join(part for part in parts if part)
-
-
 def _entry(cell: Cell) -> RunCell:
     """Of launches whose median is not 0, and during which nobody else used the cores of a program."""
     cell = cell.without(cell.disturbed) if cell.disturbed else cell
-    medians: dict[Way, list[float]] = {}
-    for way, median in zip(cell.ways, cell.medians, strict=True):
-        if median > 0:
-            medians.setdefault(way, []).append(median)
+    medians = grouped((way, median) for way, median in zip(cell.ways, cell.medians, strict=True) if median > 0)
     reasons, lacks = "; ".join(sorted(cell.reasons)), None
     if cell.wrong:
         return RunCell({}, cell.work, Lack("wrong results", launches=cell.wrong))
@@ -167,10 +158,6 @@ def _entry(cell: Cell) -> RunCell:
         lacks = Lack("skipped", reasons) if cell.skipped else Lack("not resolved")
     by_way = {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
     return RunCell(by_way, cell.work, lacks)
-
-
-#: Work that differs by more than this factor is not the same work, as for `compare`.
-_SAME_WORK = 1.05
 
 
 @dataclass(frozen=True)
@@ -209,7 +196,7 @@ class CellSeries:
     @property
     def tested(self) -> bool:
         """Whether there were enough runs to see a change."""
-        return len(self.points) >= FEWEST
+        return len(self.points) >= change_points.FEWEST
 
     def time(self, level: Level) -> Estimate:
         """The median over the runs of a level (s), with its interval."""
@@ -230,10 +217,8 @@ class CellSeries:
 
 def all_series(runs: Sequence[TimedRun]) -> list[CellSeries]:
     """One for each cell and machine, in the order in which they first occur."""
-    cells: dict[tuple[str, Case], list[tuple[int, RunCell]]] = {}
-    for number, run in enumerate(runs):
-        for case, entry in run.entries.items():
-            cells.setdefault((run.machine, case), []).append((number, entry))
+    cells = grouped(((run.machine, case), (number, entry))
+                    for number, run in enumerate(runs) for case, entry in run.entries.items())  # fmt: skip
     return [_series(case, machine, entries, runs) for (machine, case), entries in cells.items()]
 
 
@@ -271,20 +256,6 @@ def _not_comparable(entry: RunCell, way: Way, work: Work) -> Lack | None:
     return None
 
 
-#: Facts that explain no change: runs of another machine are another series, and a job has another number each time.
-_NO_CAUSE = frozenset({"simulated", "hosts", "cpu", "cores", "gpu", "allocation"})
-
-#: What explains a change most often, and what least often.
-_FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
-_LAST = ("host", "boot")
-
-#: Facts whose values say nothing to a person.
-_ANOTHER = {"boot": "another one, the machine was restarted"}
-
-#: A fact that differs in more than this share of the runs, and this often, explains no change.
-_RESTLESS = (1 / 3, 3)
-
-
 @dataclass(frozen=True)
 class Renewal:
     """The run of that number is the first on this side in which these facts are others: name, and `old -> new`."""
@@ -308,14 +279,16 @@ def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
                 steps += 1
                 known = dict.fromkeys((*_FIRST, *(name for name in (*earlier, *facts) if name not in _LAST), *_LAST))
                 values = {name: (earlier.get(name, ""), facts.get(name, "")) for name in known if name not in _NO_CAUSE}
-                texts = {name: _ANOTHER.get(name) or _arrow(*both) for name, both in values.items() if len({*both}) > 1}
+                texts = {name: _arrow(*both) for name, both in values.items() if len({*both}) > 1}
+                if "boot" in texts:
+                    texts["boot"] = "another one, the machine was restarted"
                 if "library" in texts:  # whose file is another then
                     texts.pop("library-file", None)
                 changed.append(Renewal(number, run.machine, side, texts))
     counts = Counter(name for renewal in changed for name in renewal.facts)
-    share, times = _RESTLESS
-    kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items()
-                                if counts[name] <= max(times, share * steps)}) for renewal in changed)  # fmt: skip
+    most = max(_RESTLESS[1], _RESTLESS[0] * steps)
+    kept = (replace(renewal, facts={name: text for name, text in renewal.facts.items() if counts[name] <= most})
+            for renewal in changed)  # fmt: skip
     return tuple(renewal for renewal in kept if renewal.facts)
 
 
@@ -328,10 +301,6 @@ def _arrow(old: str, new: str) -> str:
         same = next((at for at, (a, b) in enumerate(zip(gone[0].split(" "), words, strict=False)) if a != b), 0)
         come = [" ".join(words[same:])]
     return " -> ".join(", ".join(parts) or "none" for parts in (gone, come))
-
-
-#: Changes whose best places are farther apart than so many runs are never told as one.
-_NEAR = 3
 
 
 @dataclass(frozen=True)
@@ -418,10 +387,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class LatestRun:
-    """Of `of` cells that this run was the last to measure, those outside what their levels have shown.
-
-    Each with its time over its level; the farthest first.
-    """
+    """The last run of `of` cells, and those outside their levels, with the time over the level, the farthest first."""
 
     run: int
     of: int
@@ -430,10 +396,9 @@ class LatestRun:
 
 @dataclass(frozen=True)
 class History:
-    """The runs of a folder from the first to the last, and what changed.
+    """The runs of a folder from the first to the last, and what changed, from the run `first` on.
 
-    `left_out` names folders that are no runs, `flaws` what is not reliable. `latest` are latest runs with cells
-    outside their levels; `first` is the first run whose changes are shown.
+    `left_out` are no runs, `flaws` what is not reliable, `latest` the latest runs with cells outside their levels.
     """
 
     name: str
@@ -449,23 +414,16 @@ class History:
     first: int = 0
 
 
-#: A run is one of the latest where fewer than so many followed on its machine: plans may take turns.
-_LATEST = 3
-
-
 def history(path: Path, given: Sequence[str], margin: float) -> History:
-    """The history of the runs in a folder; those without a cell of `given` (`policy=multi`) are as if not there.
-
-    Raises:
-        RunReadError: there is no such folder.
-        RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
-    """
+    """The history of the runs in a folder with a cell of `given` (`policy=multi`), or RequestError for lack of one."""
     runs, left_out, flaws = _read(path, given)
     series = all_series(runs)
-    segmented, correlation = find([measured.trace for measured in series], spread_of(margin))
+    segmented, correlation = change_points.find(
+        [measured.trace for measured in series], change_points.spread_of(margin)
+    )
     trends = []
     for one, levels in zip(series, segmented, strict=True):
-        lasting = matter(one.trace.values, levels, margin)
+        lasting = change_points.matter(one.trace.values, levels, margin)
         trends.append(Trend(one, lasting, tuple(_change(one, *steps, margin) for steps in pairwise(lasting))))
     renewed = renewals(runs)
     grouped = tuple(events([change for trend in trends for change in trend.changes], renewed))
@@ -476,21 +434,21 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
 def _change(series: CellSeries, before: Level, after: Level, margin: float) -> Change:
     trace, half = series.trace, max(point.time.resolution for point in series.points)  # steps of the clock
     old, new = (np.exp(trace.values[level.start : level.stop]) for level in (before, after))
-    first, last = (int(trace.runs[at]) for at in may_begin(trace.values, before, after, margin))
+    first, last = (int(trace.runs[at]) for at in change_points.may_begin(trace.values, before, after, margin))
     ratio = ratio_of_sides(new, old, half_steps=(half, half))
     return Change(series, before, after, int(trace.runs[after.start]), (first, last), ratio)
 
 
 def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) -> Iterator[LatestRun]:
     """Runs with cells outside, the latest first; of cells whose last record has a time, and is of a latest run."""
-    on_machine: dict[str, list[int]] = {}
-    for number, run in enumerate(runs):
-        on_machine.setdefault(run.machine, []).append(number)
+    on_machine = grouped((run.machine, number) for number, run in enumerate(runs))
     current = [
         trend for trend in trends if trend.series.tested and trend.series.missing is None
         and trend.series.points[-1].run == trend.series.last >= on_machine[trend.series.machine][-_LATEST:][0]
     ]  # fmt: skip
-    ratios = outside([trend.series.trace for trend in current], [trend.levels for trend in current], margin)
+    ratios = change_points.outside(
+        [trend.series.trace for trend in current], [trend.levels for trend in current], margin
+    )
     last = [trend.series.last for trend in current]
     for number in sorted({last[cell] for cell in ratios}, reverse=True):
         cells = tuple((current[cell].series, ratio) for cell, ratio in ratios.items() if last[cell] == number)

@@ -17,31 +17,30 @@ from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collbench.analysis.estimate import Floats
 
 
-#: A trend of one side counts at this p: half of 5 %, because there are two sides.
-_TREND = 0.025
+_TREND = 0.025  # a trend of one side counts at this p: half of 5 %, because there are two sides
+_OF_DRIFT = 2.0  # a difference is distinguished from drift when it exceeds what the drift can make this many times
+SLOW = 1.25  # a launch that takes so many times its cell's median is called slow
+_KINDS = 0.01  # the shares of slow launches differ at this p: there is one such test for every cell
+_FEWEST_BLOCKS = 7  # the fewest blocks with a bound at that p: one of 128 ways
+TAIL_SAMPLES = 200  # from so many samples of a launch on its mean is looked at beside its median
+_MEMORY = 10  # the fewest launches of which an autocorrelation is estimated
 
-#: A difference is distinguished from drift when it exceeds what the drift can make this many times.
-_OF_DRIFT = 2.0
+#: The mean normal score of autocorrelations above which it is mentioned that launches depend on those before them, and
+#: above which there is no verdict: 5 and 1 % on one side.
+MENTIONED, REFUSED = 1.645, 2.326
 
-#: A launch that takes so many times its cell's median is called slow.
-SLOW = 1.25
-
-#: The shares of slow launches differ at this p: there is one such test for every cell.
-_KINDS = 0.01
-
-#: The fewest launches of which an autocorrelation is estimated.
-_MEMORY = 10
+#: CPU seconds that differ by less are called the same, and times that differ by more are not explained by them.
+SAME, APART = 0.03, 0.05
 
 
 def drift(base: Sequence[float], other: Sequence[float]) -> float | None:
     """By what share one side drifts over its launches, where that can explain the difference; else None.
 
-    Launches are in the order in which they were measured, one side after the other. The trend is Mann and Kendall's
-    (Econometrica 13 (1945) 245-259), its slope that of Theil and Sen; from the middle of one side to the middle of the
-    other it makes slope times half of all launches.
+    One side is measured after the other. The trend is Mann and Kendall's (Econometrica 13 (1945) 245-259), its slope
+    that of Theil and Sen; from the middle of one side to that of the other it makes slope times half of all launches.
     """
     effect = abs(math.log(median(other) / median(base)))
     largest = 0.0
@@ -73,23 +72,11 @@ class Slow:
             return self.means > 1
         return self.other * self.launches[0] > self.base * self.launches[1]
 
-    @property
-    def turned(self) -> Slow:
-        """With the sides exchanged."""
-        return Slow(self.other, self.base, self.launches[::-1], self.means and 1 / self.means)
-
-
-#: The fewest blocks with a bound at 1 %: one of 128 ways.
-_FEWEST_BLOCKS = 7
-
-#: From so many samples of a launch on its mean is looked at beside its median.
-TAIL_SAMPLES = 200
-
 
 def slow_samples(pair: Pair, blocks: Sequence[int]) -> Slow | None:
     """Samples that are far slower on one side, within launches of these blocks: by more than `SLOW` in their means.
 
-    By a bound at 1 % on one side (`bounds`), which needs seven blocks. None too where launches have few samples.
+    By a bound at 1 % on one side (`bounds`). None too where there are too few blocks for it, or samples in a launch.
     """
     base, other = pair.base, pair.other
     if len(blocks) < _FEWEST_BLOCKS or any(cell.samples < TAIL_SAMPLES * len(cell.launches) for cell in (base, other)):
@@ -109,13 +96,11 @@ def slow_samples(pair: Pair, blocks: Sequence[int]) -> Slow | None:
 def slow(base: Sequence[float], other: Sequence[float], one_median: bool = True) -> Slow | None:
     """The slow launches of two sides, where one side has more of them (Fisher's exact test).
 
-    `one_median`: both sides are about equally fast, so a launch is slow relative to the median of both, though it were
-    most of one side; else relative to the median of its own side.
+    Slow relative to the median of both where there is `one_median`, however many they are; else to that of the side.
     """
     middles = [median((*base, *other))] * 2 if one_median else [median(base), median(other)]
-    of_base, of_other = (
-        sum(time > SLOW * middle for time in side) for side, middle in zip((base, other), middles, strict=True)
-    )
+    of_base, of_other = (sum(time > SLOW * middle for time in side)
+                         for side, middle in zip((base, other), middles, strict=True))  # fmt: skip
     if of_base == of_other:
         return None
     table = [[of_base, len(base) - of_base], [of_other, len(other) - of_other]]
@@ -146,22 +131,16 @@ def _score(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None
     return (lag1 + 1 / n) * math.sqrt(n)
 
 
-#: The mean normal score of autocorrelations above which it is mentioned that launches depend on those before them, and
-#: above which there is no verdict: 5 and 1 % on one side.
-MENTIONED, REFUSED = 1.645, 2.326
-
-
 def dependent(scores: Iterable[float | None], beyond: float = REFUSED) -> bool:
     """Whether launches depend on those before them, by the autocorrelations (`serial`) of several cells."""
     numbers = [score for score in scores if score is not None]
     return bool(numbers) and sum(numbers) / len(numbers) > beyond
 
 
-def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
+def together(cells: Sequence[Cell], in_blocks: bool) -> Floats:
     """Medians [n, cells] in seconds, a row for each block that all cells have, without blocks that were contended.
 
-    Without blocks no launch of one cell belongs to one of another: then they are combined in the order in which they
-    were measured, as many as the cell with the fewest has.
+    Without blocks launches are combined as they were measured, as many as the cell with the fewest has.
     """
     if in_blocks:
         medians = [cell.by_launch for cell in cells]
@@ -171,10 +150,6 @@ def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
     quiet = [cell.without(cell.disturbed) if cell.disturbed else cell for cell in cells]
     fewest = min(len(cell.medians) for cell in quiet)
     return np.array([cell.medians[:fewest] for cell in quiet], dtype=float).T
-
-
-#: CPU seconds that differ by less are called the same, and times that differ by more are not explained by them.
-SAME, APART = 0.03, 0.05
 
 
 class ProcessorTime(NamedTuple):
@@ -189,7 +164,7 @@ class ProcessorTime(NamedTuple):
         return self.seconds / self.wall if self.wall > 0 else 0.0
 
 
-def processor_time(cell: Cell) -> ProcessorTime | None:
+def cpu_time(cell: Cell) -> ProcessorTime | None:
     """None where the cell is of ranks, or was recorded without."""
     if not cell.cpu:
         return None
@@ -199,15 +174,8 @@ def processor_time(cell: Cell) -> ProcessorTime | None:
 
 def only_waited(base: ProcessorTime, other: ProcessorTime) -> bool:
     """Whether one side needed more time for the same CPU seconds."""
-    return not _apart(base.seconds, other.seconds, SAME) and _apart(base.wall, other.wall, APART)
-
-
-def _apart(base: float, other: float, share: float) -> bool:
-    return max(base, other) > min(base, other) * (1 + share)
-
-
-#: What a pair says where its sides have other software.
-_SOFTWARE = ("library: ", "library-file: ")
+    (little, much), (short, long) = sorted((base.seconds, other.seconds)), sorted((base.wall, other.wall))
+    return much <= little * (1 + SAME) and long > short * (1 + APART)
 
 
 @dataclass(frozen=True)
@@ -226,9 +194,9 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     """
     base, other = pair.base.repeatable, pair.other.repeatable
     values = {name: (base.get(name, set()), other.get(name, set())) for name in sorted(base.keys() | other.keys())}
-    one, two, software = pair.base.case, pair.other.case, (*pair.asked, *pair.remarks)
-    together = (one.workload, one.what, one.how) == (two.workload, two.what, two.how)
-    together = together and not any(text.startswith(_SOFTWARE) for text in software)
+    one, two = pair.base.case, pair.other.case
+    software = any(text.startswith(("library: ", "library-file: ")) for text in (*pair.asked, *pair.remarks))
+    together = (one.workload, one.what, one.how) == (two.workload, two.what, two.how) and not software
     return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
                  for name, (of_base, of_other) in values.items()
                  if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1)  # fmt: skip
@@ -236,11 +204,10 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
 
 @dataclass(frozen=True)
 class DuetEffects:
-    """Of launches in turns, factors over all sizes together.
+    """Of launches in turns, factors over all sizes; None: too few launches tell.
 
-    `start`: of a side's time where it was started before the other. Of the other side's over the base's time, `before`:
-    in slices after one of its own rather than of another world, `age`: in second halves of slices rather than first
-    ones. None: too few launches tell.
+    `start`: of a side's time where it was started first. Of the other side's over the base's time, `before`: in slices
+    after its own rather than another world, `age`: in second halves of slices rather than first ones.
     """
 
     launches: int
@@ -272,20 +239,15 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
 
 
 def _of_start(pairs: Sequence[Pair], common: dict[int, list[int]], launches: Sequence[int]) -> Estimate | None:
-    """Half the difference of the mean log ratio between launches in which the other side, or the base, was first.
-
-    Log ratios are taken relative to their pair's mean; Welch's interval.
-    """
+    """Half the difference of mean log ratios between launches in which either side was first, with Welch's interval."""
     first: dict[bool, list[float]] = {True: [], False: []}
     relative = {id(pair): _relative(pair, common[id(pair)]) for pair in pairs}
     for launch in launches:
         for other_first in (True, False):
             values = [
-                relative[id(pair)][launch]
-                for pair in pairs
-                if launch in relative[id(pair)]
+                relative[id(pair)][launch] for pair in pairs if launch in relative[id(pair)]
                 and (pair.other.turns[launch].started < pair.base.turns[launch].started) is other_first
-            ]
+            ]  # fmt: skip
             if values:
                 first[other_first].append(fmean(values))
     if min(map(len, first.values())) < 2:
@@ -294,10 +256,8 @@ def _of_start(pairs: Sequence[Pair], common: dict[int, list[int]], launches: Seq
     value, error = (fmean(first[True]) - fmean(first[False])) / 2, math.sqrt(sum(spreads)) / 2
     if error == 0.0:
         return Estimate(math.exp(value), (math.exp(value), math.exp(value)), len(launches))
-    freedom = sum(spreads) ** 2 / sum(
-        spread**2 / (len(values) - 1) for spread, values in zip(spreads, first.values(), strict=True)
-    )
-    return _estimate(value, error, freedom, len(launches))
+    parts = (spread**2 / (len(values) - 1) for spread, values in zip(spreads, first.values(), strict=True))
+    return _estimate(value, error, sum(spreads) ** 2 / sum(parts), len(launches))
 
 
 def _relative(pair: Pair, launches: Sequence[int]) -> dict[int, float]:
@@ -315,7 +275,4 @@ def _estimate(log: float, error: float, freedom: float, n: int) -> Estimate:
 
 def why_in_blocks(cells: Sequence[Cell]) -> dict[str, int]:
     """By the reason (`schema.record.Alone`), how many launches had no other world beside them."""
-    reasons = Counter[str]()
-    for cell in cells:
-        reasons.update(cell.alone)
-    return dict(reasons)
+    return dict(sum((cell.alone for cell in cells), Counter[str]()))

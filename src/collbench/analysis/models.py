@@ -1,20 +1,12 @@
 """Latency-bandwidth models: what an algorithm of a collective costs, fitted to a series of cells.
 
-The model is Hockney's (R. W. Hockney, The communication challenge for MPP: Intel Paragon and Meiko CS-2, Parallel
-Computing 20 (1994) 389-398): a message of m bytes takes alpha + m beta. An algorithm on p ranks with m bytes then takes
-
-    messages(p) alpha + travel(p) m beta
-
-where a rank sends and receives one message at a time, in both directions at once, and links do not disturb each other;
-but for the shape `shared memory`, whose ranks share one bandwidth. Reducing is part of beta: nearly every algorithm
-reduces in proportion to what it moves, so that measurements could not separate the two.
-
-The terms are those of R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in
-MPICH, International Journal of High Performance Computing Applications 19 (2005) 49-66 [TRG], and E. Chan, M. Heimlich,
-A. Purkayastha, R. van de Geijn, Collective communication: theory, practice, and experience, Concurrency and
-Computation: Practice and Experience 19 (2007) 1749-1783 [CHPV]. The bytes m are collbench's size: the whole buffer for
-allreduce, bcast, reduce and sendrecv; the blocks of all ranks for allgather, gather, scatter, reduce_scatter and
-alltoall; one worker's buffer for ps_bcast and ps_gather.
+The model is Hockney's (Parallel Computing 20 (1994) 389-398): a message of m bytes takes alpha + m beta. An algorithm
+on p ranks with m bytes, collbench's size (docs/models.md), then takes messages(p) alpha + travel(p) m beta, where a
+rank sends and receives one message at a time, in both directions at once, and links do not disturb each other; but for
+the shape `shared memory`, whose ranks share one bandwidth. Reducing is part of beta: nearly every algorithm reduces in
+proportion to what it moves. The terms are those of R. Thakur, R. Rabenseifner, W. Gropp, International Journal of High
+Performance Computing Applications 19 (2005) 49-66 [TRG], and E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn,
+Concurrency and Computation: Practice and Experience 19 (2007) 1749-1783 [CHPV].
 
 A shape's alpha and beta come from non-negative least squares with every row divided by its measured time, so that an
 error of a microsecond at 8 bytes counts as much as one of a millisecond at 8 MiB. Sizes are cut into pieces; in each
@@ -40,8 +32,9 @@ from collbench.schema.case import Case
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: A term as a function of the number of ranks, at least 2.
-Term = Callable[[int], float]
+    Floats = NDArray[np.float64]
+
+Term = Callable[[int], float]  # of the number of ranks, at least 2
 
 
 @dataclass(frozen=True)
@@ -55,6 +48,10 @@ class Algorithm:
     def terms(self, ranks: int, size: float) -> tuple[float, float]:
         """Messages and bytes over a link, each in sequence, for `ranks` >= 2 and `size` bytes."""
         return self.messages(ranks), self.travel(ranks) * size
+
+    def terms_of(self, points: Sequence[FitPoint]) -> Floats:
+        """The terms at each point, [n, 2]: messages and bytes."""
+        return np.array([self.terms(point.ranks, point.moved) for point in points])
 
 
 def rounds(p: int) -> int:
@@ -98,9 +95,8 @@ _LINEAR = Algorithm("linear", lambda p: p - 1, lambda p: p - 1)
 
 _BCAST = (
     _TREE,
-    # Binomial scatter, then ring all-gather: van de Geijn's [TRG, CHPV].
+    # A binomial scatter, then an all-gather: by a ring [TRG, CHPV], or doubling, Bruck's if p is no power of two [TRG].
     Algorithm("van de Geijn, ring", lambda p: rounds(p) + p - 1, lambda p: 2 * others(p)),
-    # The same with an all-gather that doubles (Bruck's where p is no power of two) [TRG].
     Algorithm("van de Geijn, doubling", lambda p: 2 * rounds(p), lambda p: 2 * others(p)),
     _LINEAR,
     SHARED,
@@ -114,12 +110,10 @@ SHAPES: dict[str, tuple[Algorithm, ...]] = {
     "allreduce": (
         # Partners exchange whole buffers; a fold adds a message before and one after [TRG].
         Algorithm("recursive doubling", lambda p: _steps(p) + 2 * folds(p), lambda p: _steps(p) + 2 * folds(p)),
-        # Reduce-scatter around the ring, then all-gather around it [CHPV].
-        Algorithm("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p)),
+        Algorithm("ring", lambda p: 2 * (p - 1), lambda p: 2 * others(p)),  # reduce-scatter, then all-gather [CHPV]
         # Rabenseifner's: reduce-scatter by halving, then all-gather by doubling [TRG].
         Algorithm("Rabenseifner", lambda p: 2 * _steps(p) + 2 * folds(p), lambda p: 2 * _halved(p) + 2 * folds(p)),
-        # A reduce along a binomial tree, then a broadcast along it [CHPV].
-        Algorithm("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p)),
+        Algorithm("tree, reduce and bcast", lambda p: 2 * rounds(p), lambda p: 2 * rounds(p)),  # [CHPV]
         Algorithm("linear", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
         SHARED,
     ),
@@ -133,8 +127,7 @@ SHAPES: dict[str, tuple[Algorithm, ...]] = {
         SHARED,
     ),
     "allgather": (
-        # Doubling where p is a power of two, Bruck's where it is not: the same terms [TRG].
-        Algorithm("doubling or Bruck", rounds, others),
+        Algorithm("doubling or Bruck", rounds, others),  # the latter where p is no power of two: the same terms [TRG]
         Algorithm("ring", lambda p: p - 1, others),  # [TRG]
         Algorithm("tree, gather and bcast", lambda p: 2 * rounds(p), lambda p: others(p) + rounds(p)),  # [CHPV]
         SHARED,
@@ -151,8 +144,7 @@ SHAPES: dict[str, tuple[Algorithm, ...]] = {
     ),
     "alltoall": (
         Algorithm("pairwise", lambda p: p - 1, others),  # [TRG]
-        # Block i travels once for every bit that is set in i, over p [TRG].
-        Algorithm("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),
+        Algorithm("Bruck", rounds, lambda p: sum(i.bit_count() for i in range(p)) / p),  # block i once a bit [TRG]
         SHARED,
     ),
     "barrier": (
@@ -169,19 +161,16 @@ SHAPES: dict[str, tuple[Algorithm, ...]] = {
 }  # fmt: skip
 
 
-#: The fewest sizes in a piece: a line has two parameters.
-FEWEST_IN_PIECE = 3
-
-#: The most breaks between pieces.
-MOST_BREAKS = 2
+FEWEST_IN_PIECE, MOST_BREAKS = 3, 2  # sizes in a piece, whose line has two parameters; breaks between pieces
+FEWEST_SIZES = 4  # the fewest sizes of a series that is modelled: a line, and one more when one is held out
+FEWEST_RANKS = 3  # of a series without sizes the fewest rank counts; of any, to know errors at other rank counts
+BEYOND = 2  # rank counts further beyond those measured than by this factor have no interval: errors are of one step
+RESOLVED = 1e-3  # relative errors below this do not favour one model over another: no median is known better
 
 #: Parameters that a break counts for, besides those of the line behind it. Its position is one, but it is searched for:
 #: with 2, simulated series of 7 to 20 sizes of one line with 5 to 15 % of noise are broken in 5 to 30 % of cases, with
 #: 1 in 25 to 55 %; real switches (a time that jumps by a factor of 2) are found as often.
 PLACE = 2
-
-#: Relative errors below this do not favour one model over another: no median of launches is known better.
-RESOLVED = 1e-3
 
 #: Shapes whose criterion is this close to the best one's are as likely (Burnham and Anderson, Model Selection and
 #: Multimodel Inference, 2nd ed. (2002), section 2.6).
@@ -190,10 +179,7 @@ AS_LIKELY = 2.0
 
 @dataclass(frozen=True)
 class FitPoint:
-    """A cell as the fit sees it. `size` is the size asked for, `moved` the bytes that move after rounding.
-
-    `medians` are the launches' medians in seconds, `launches` their numbers, in the same order.
-    """
+    """A cell as the fit sees it: size asked for, bytes `moved` after rounding; numbers, medians (s) of launches."""
 
     ranks: int
     size: int
@@ -253,45 +239,35 @@ class Fit:
         return self.pieces_at(point.size)[0].fitted.seconds(point.ranks, point.moved)
 
 
-def terms_of(points: Sequence[FitPoint], shape: Algorithm) -> NDArray[np.float64]:
-    """The terms of a shape at each point, [n, 2]: messages and bytes."""
-    return np.array([shape.terms(point.ranks, point.moved) for point in points])
-
-
-def designs_of(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> dict[Algorithm, NDArray[np.float64]]:
-    """Terms over measured times, [n, 2]: times the parameters of a perfect model these are ones."""
-    seconds = np.array([point.seconds for point in points])
-    return {shape: terms_of(points, shape) / seconds[:, None] for shape in shapes}
-
-
 def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
-    """Pieces, their shapes and parameters. The points are of one series, at least two of them different.
-
-    Sizes are held out in turn, or rank counts where there is one size.
-    """
+    """Pieces of a series, with shapes and parameters. Sizes are held out in turn; of one size, rank counts."""
     sizes, ranks = (np.array(values) for values in zip(*((point.size, point.ranks) for point in points), strict=True))
     held = sizes if len(set(sizes.tolist())) > 1 else ranks
-    designs, alike = designs_of(points, shapes), len(set(ranks.tolist())) == 1  # then every shape is the same line
+    seconds = np.array([[point.seconds] for point in points])  # times the parameters of a perfect model rows are ones
+    designs = {shape: shape.terms_of(points) / seconds for shape in shapes}
+    alike = len(set(ranks.tolist())) == 1  # then every shape is the same line
     pieces = []
     for low, high in _cut(sizes, [designs[shape] for shape in (shapes[:1] if alike else shapes)]):
         inside = (sizes >= low) & (sizes <= high)
         own = {shape: design[inside] for shape, design in designs.items()}
-        likely = [solve(own[shape], shape) for shape in (shapes if alike else _likely(own, held[inside]))]
+        errors = {} if alike else {shape: _held_out_error(design, held[inside]) for shape, design in own.items()}
+        ranked = sorted(errors, key=lambda shape: errors[shape])
+        chosen = [shape for shape in ranked if errors[shape] - errors[ranked[0]] < AS_LIKELY]
+        likely = [solve(own[shape], shape) for shape in chosen or shapes]
         pieces.append(Piece(low, high, likely[0], tuple(likely[1:])))
     return Fit(tuple(pieces))
 
 
-def solve(design: NDArray[np.float64], shape: Algorithm) -> Fitted:
+def solve(design: Floats, shape: Algorithm) -> Fitted:
     """The shape with the non-negative parameters of least squared relative error."""
     (alpha, beta), _ = least(design.T @ design, design.sum(axis=0))
     return Fitted(shape, float(alpha), float(beta))
 
 
-def least(gram: NDArray[np.float64], moment: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Non-negative least squares of ones: gram [..., 2, 2], moment [..., 2] -> parameters [..., 2], explained [...].
+def least(gram: Floats, moment: Floats) -> tuple[Floats, Floats]:
+    """Non-negative least squares of ones: gram [..., 2, 2], moment [..., 2] -> parameters [..., 2], explained squares.
 
-    Both parameters where both are positive, else the better of the two alone, which is positive because every term is.
-    `explained` is by how much they reduce the sum of squares.
+    Both parameters where both are positive, else the better of the two alone, which is positive as every term is.
     """
     squares = np.stack((gram[..., 0, 0], gram[..., 1, 1]), axis=-1)
     mixed = gram[..., 0, 1]
@@ -309,22 +285,14 @@ def least(gram: NDArray[np.float64], moment: NDArray[np.float64]) -> tuple[NDArr
 
 
 def criterion(n: int, squares: float, parameters: int) -> float:
-    """Schwarz's criterion of n relative errors with this sum of squares, n log(squares / n) + k log n; less is better.
+    """Schwarz's criterion, n log(squares / n) + k log n, of n relative errors with this sum of squares: less is better.
 
-    G. Schwarz, Estimating the dimension of a model, Annals of Statistics 6 (1978) 461-464; for numbers of breaks Y.-C.
-    Yao, Statistics & Probability Letters 6 (1988) 181-189.
+    Annals of Statistics 6 (1978) 461-464; for breaks Yao, Statistics & Probability Letters 6 (1988) 181-189.
     """
     return n * math.log(max(squares / n, RESOLVED**2)) + parameters * math.log(n)
 
 
-def _likely(designs: dict[Algorithm, NDArray[np.float64]], held: NDArray[np.int64]) -> list[Algorithm]:
-    """The shape with the least error on what is held out in turn, and those that are as likely, in this order."""
-    errors = {shape: _held_out_error(design, held) for shape, design in designs.items()}
-    ranked = sorted(errors, key=lambda shape: errors[shape])
-    return [shape for shape in ranked if errors[shape] - errors[ranked[0]] < AS_LIKELY]
-
-
-def _held_out_error(design: NDArray[np.float64], held: NDArray[np.int64]) -> float:
+def _held_out_error(design: Floats, held: NDArray[np.int64]) -> float:
     """Misfit of a shape on what is held out in turn, fitted to the rest; on all rows where nothing can be held out.
 
     The ends are not held out: to predict them is to extrapolate. One size counts once, on however many ranks.
@@ -340,9 +308,7 @@ def _held_out_error(design: NDArray[np.float64], held: NDArray[np.int64]) -> flo
     return criterion(len(means), float(means.sum()), 0)
 
 
-def _sums(
-    design: NDArray[np.float64], index: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _sums(design: Floats, index: NDArray[np.int64], n: int) -> tuple[Floats, Floats, Floats]:
     """Gram matrices [n, 2, 2], moments [n, 2] and numbers [n] of the rows of each index."""
     gram, moment = np.zeros((n, 2, 2)), np.zeros((n, 2))
     np.add.at(gram, index, design[:, :, None] * design[:, None, :])
@@ -350,7 +316,7 @@ def _sums(
     return gram, moment, np.bincount(index, minlength=n).astype(float)
 
 
-def _cut(sizes: NDArray[np.int64], designs: Sequence[NDArray[np.float64]]) -> list[tuple[int, int]]:
+def _cut(sizes: NDArray[np.int64], designs: Sequence[Floats]) -> list[tuple[int, int]]:
     """First and last size of each piece: of all cuts, the one of the least criterion; each may have another shape."""
     distinct, index = np.unique(sizes, return_inverse=True)
     squares = np.min([_squares(design, index, len(distinct)) for design in designs], axis=0)
@@ -371,7 +337,7 @@ def _cuts(n: int) -> Iterator[list[tuple[int, int]]]:
                 yield ends
 
 
-def _squares(design: NDArray[np.float64], index: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+def _squares(design: Floats, index: NDArray[np.int64], n: int) -> Floats:
     """Sum of squared relative errors of the best line over sizes [start, stop), as [n, n + 1]; infinite if empty.
 
     Sums run forward from each start: all are of numbers that are not negative, so nothing cancels over many sizes.
@@ -383,15 +349,6 @@ def _squares(design: NDArray[np.float64], index: NDArray[np.int64], n: int) -> N
         squares[start, start + 1 :] = np.maximum(count - least(gram, moment)[1], 0.0)
     return squares
 
-
-#: The fewest sizes of a series that is modelled: a line, and one more when one is held out.
-FEWEST_SIZES = 4
-
-#: The fewest rank counts of a series without sizes that is modelled; of any, to know errors at other rank counts.
-FEWEST_RANKS = 3
-
-#: Rank counts further beyond those measured than by this factor have no interval: known are errors of one step beyond.
-BEYOND = 2
 
 #: Why a cell says nothing about a link.
 Useless = Literal["failed", "skipped", "results wrong", "one rank", "median of 0", "0 bytes after rounding"]
@@ -433,8 +390,7 @@ class LinkSeries:
     def unknown_growth(self, ranks: int) -> Literal["far", "few", "folded"] | None:
         """Why errors at a rank count are not known; None where they are.
 
-        It is far beyond those measured; or fewer than three were measured; or it is no power of two, of which alone
-        were measured (or the other way round), where algorithms have other steps.
+        Beyond those measured; of fewer than three; or no power of two, of which alone were measured, or the reverse.
         """
         known = self.ranks
         if ranks in known:
@@ -472,7 +428,7 @@ def _series(case: Case, name: str, cells: list[Cell]) -> LinkSeries:
 
 
 def _useless(cell: Cell) -> Useless | None:
-    """Why a cell says nothing about a link; None where it does."""
+    """None where it does say something about a link."""
     if not cell.medians:
         return "failed" if cell.failed else "skipped"
     if cell.wrong:
@@ -501,10 +457,9 @@ class HeldOutError:
 
 @dataclass(frozen=True)
 class Model:
-    """A fit and its held-out errors: pieces and shapes were chosen again each time.
+    """A fit and its held-out errors: pieces and shapes were chosen again for every inner size, and every rank count.
 
-    `sizes` are those of every inner size, held out in turn. `by_ranks` are those of every rank count; empty where fewer
-    than three were measured, so that no growth with the ranks would be left.
+    Empty where fewer than three of these were measured, so that no growth would be left.
     """
 
     series: LinkSeries

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
-from collbench.analysis.results import Cell, joined
+from collbench.analysis.factors import MENTIONED, differences_of, facts_of
+from collbench.analysis.results import Cell, grouped, joined
 from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError, suggestion
-from collbench.schema.axes import AXES, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
+from collbench.schema.axes import AXES, SOFTWARE, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
 from collbench.schema.case import Case
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
+_NO_STEP = AXES["isolation"].label(None)
 
 #: Factors in the order in which they are named. `library` is the image (on the host: the environment beside it, or the
 #: library itself) and the backend; `engine` is used where there are several.
@@ -38,10 +39,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Question:
-    """One operation on a number of ranks: its cells, by size asked for (bytes) and option.
-
-    `varying` are the factors in which the options differ.
-    """
+    """One operation on some ranks: cells by size asked for (bytes) and option; the factors that are `varying`."""
 
     case: Case
     cells: dict[int, dict[Option, Cell]]
@@ -75,11 +73,7 @@ class Question:
 
 
 def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
-    """The questions that a run answers, without options outside of `given`.
-
-    Raises:
-        RequestError: nothing is left.
-    """
+    """The questions that a run answers, without options outside of `given`. Raises RequestError: nothing is left."""
     fixed = _given(observed, given)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
     chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
@@ -94,11 +88,7 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
 
 
 def fixed_cells(observed: Observed, given: dict[str, str]) -> Observed:
-    """The run with only those cells that have these values of factors.
-
-    Raises:
-        RequestError: nothing is left.
-    """
+    """The run with only those cells that have these values of factors. Raises RequestError: nothing is left."""
     return replace(observed, cells={case: observed.cells[case] for case, _ in _given(observed, given)})
 
 
@@ -124,11 +114,7 @@ def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option
 
 
 def parse_fixed(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
-    """`policy=single` as a factor and its value; `own` are axes of workloads.
-
-    Raises:
-        RequestError: not of this form, or no such factor.
-    """
+    """`policy=single` as a factor (`own`: axes of workloads) and its value; else raises RequestError."""
     known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in own))))
     given = {}
     for text in texts:
@@ -153,9 +139,6 @@ def _library_of(observed: Observed) -> str:
     return " and ".join(sorted(names))
 
 
-_NO_STEP = AXES["isolation"].label(None)
-
-
 def _words(case: Case, option: Option, factor: str) -> list[str]:
     """What a value may be called: its word among options, the axis's own, its name as a side of `--by`."""
     axis = factor.replace("-", "_")
@@ -176,14 +159,12 @@ def _program_at(case: Case) -> ProgramAt:
 
 def _programs(observed: Observed) -> dict[ProgramAt, str]:
     """What programs start or load at each place of a run, of those that are not the same everywhere."""
-    told: dict[ProgramAt, str] = {}
+    libraries: dict[ProgramAt, str] = {}
     for case in observed.cells:
-        if not case["backend"] and _program_at(case) not in told:
-            told[_program_at(case)] = environment.facts(observed, [case])["library"]
-    names: dict[Case, set[str]] = {}
-    for (way, *_), held in told.items():
-        names.setdefault(way, set()).add(held)
-    return {at: held for at, held in told.items() if len(names[at[0]]) > 1}
+        if not case["backend"] and _program_at(case) not in libraries:
+            libraries[_program_at(case)] = facts_of(observed, [case])["library"]
+    of_way = grouped((way, library) for (way, *_), library in libraries.items())
+    return {at: library for at, library in libraries.items() if len({*of_way[at[0]]}) > 1}
 
 
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
@@ -199,29 +180,22 @@ def _option(case: Case, library: str, several_backends: bool, several_engines: b
 
 
 #: What may differ between runs that are advised on together: it is what there is to choose from.
-_SOFTWARE = frozenset(
-    {"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host", "boot", "allocation"}
-)
+_CHOICE = SOFTWARE | MENTIONED | {"launcher"}
 
 
 def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_blocks: bool = False) -> Observed:
     """Several runs of one machine as one: cells without an image are named by the library of their run.
 
-    With `in_blocks` launches of equal number are paired in all of them.
-
-    Raises:
-        RequestError: they were measured on different machines, or in different ways; or two runs whose launches are to
-            be paired measured the same thing; or one ended when its own comparisons were decided.
+    With `in_blocks` launches of equal number are paired. Raises RequestError where runs are of other machines or ways
+    of measuring, have the same cells in blocks, or ended when their own comparisons were decided.
     """
     first, *others = runs
     if not others:
         return first
     refuse_together((run.name, manifest) for run in runs for manifest in run.manifests)
     for other in others:
-        differing = environment.differences(
-            environment.facts(first, first.cells), environment.facts(other, other.cells)
-        )
-        wrong = {name: text for name, text in differing.items() if name not in _SOFTWARE | ignored}
+        facts = _differences(first, other)
+        wrong = {name: text for name, text in facts.items() if name not in _CHOICE | ignored}
         if wrong:
             listed = "; ".join(f"{name} {text}" for name, text in wrong.items())
             raise RequestError(
@@ -252,19 +226,17 @@ def differing(runs: list[Observed]) -> list[str]:
     first, *others = runs
     lines = []
     for other in others:
-        facts = environment.facts(first, first.cells), environment.facts(other, other.cells)
-        differences = environment.differences(*facts)
-        mentioned = [f"{name} {text}" for name, text in differences.items() if name in environment.MENTIONED]
+        mentioned = [f"{name} {text}" for name, text in _differences(first, other).items() if name in MENTIONED]
         lines += [f"{first.name} and {other.name} differ: {'; '.join(mentioned)}"] if mentioned else []
     return lines
 
 
-def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
-    """The image's name, with its library where another run has another library under that name.
+def _differences(first: Observed, other: Observed) -> dict[str, str]:
+    return differences_of(facts_of(first, first.cells), facts_of(other, other.cells))
 
-    Raises:
-        RequestError: the image holds other software in another run, and a library of the same name.
-    """
+
+def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
+    """The image's name, with its library where another run has another library under that name."""
     own = _software(case, run)
     different = [facts for other in runs if other is not run and (facts := _software(case, other)) not in (own, {})]
     if not different:
@@ -282,5 +254,5 @@ def _software(case: Case, run: Observed) -> dict[str, str]:
     side = (case.where.image, case.where.on_host)
     if not any((other.where.image, other.where.on_host) == side for other in run.cells):
         return {}
-    facts = environment.facts(run, [case])
+    facts = facts_of(run, [case])
     return {name: facts.get(name, "") for name in ("library", "library-file")}

@@ -7,17 +7,15 @@ So alternating does not cancel it, and a block of launches that was contended on
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
-from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.factors import FACTORS, Factor, of_fact
-from collbench.analysis.results import Cell, Way, methods
+from collbench.analysis.factors import FACTORS, MENTIONED, PYTHON, Factor, differences_of, facts_of, of_fact
+from collbench.analysis.results import Cell, Way, grouped, methods
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
@@ -42,53 +40,43 @@ class Pair:
     asked: tuple[str, ...] = ()
 
 
-def match_cells(
+def _match_cells(
     base: Observed, other: Observed, factor: Factor | None, ignored: tuple[str, ...]
-) -> tuple[Keyed, Keyed]:
-    """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs.
-
-    Raises:
-        RequestError: cells of one run differ in these axes alone.
-    """
-    axes = factor.axes if factor else ()
+) -> tuple[Keyed, Keyed]:  # fmt: skip
+    """The cells of both runs by what tells them apart without the factor: as few of its axes as give most pairs."""
     matched: list[tuple[Keyed, Keyed]] = []
     several: RequestError | None = None
-    for dropped in (*(factor.fewer if factor else ()), axes):
+    for axes in (*factor.fewer, factor.axes) if factor else ((),):
         try:
-            matched.append((_keyed(base, dropped + ignored), _keyed(other, dropped + ignored)))
-        except _SeveralCells as error:
-            several = _several(error, dropped + ignored, factor, base, other)
+            of_base, of_other = (_keyed(run, axes + ignored, factor, (base, other)) for run in (base, other))
+            matched.append((of_base, of_other))
+        except RequestError as error:
+            several = error
     paired = [len(of_base.keys() & of_other.keys()) for of_base, of_other in matched]
     if several is not None and not any(paired):
         raise several
     return matched[paired.index(max(paired))]
 
 
-class _SeveralCells(Exception):
-    """Two cells of a run that differ only in what is left out of account."""
-
-    def __init__(self, run: str, first: Case, second: Case) -> None:
-        self.run, self.first, self.second = run, first, second
-
-
-def _keyed(observed: Observed, dropped: tuple[str, ...]) -> Keyed:
+def _keyed(observed: Observed, dropped: tuple[str, ...], factor: Factor | None, runs: tuple[Observed, ...]) -> Keyed:
+    """Raises RequestError where two cells differ only in what is dropped."""
     keyed: Keyed = {}
-    for cell in observed.cells.values():
-        key = cell.case.without(dropped)
-        if key in keyed:
-            raise _SeveralCells(observed.name, keyed[key].case, cell.case)
-        keyed[key] = cell
+    for case, cell in observed.cells.items():
+        if (first := keyed.setdefault(case.without(dropped), cell)) is not cell:
+            raise _several(observed.name, first.case, case, dropped, factor, runs)
     return keyed
 
 
-def _several(found: _SeveralCells, dropped: tuple[str, ...], factor: Factor | None, *runs: Observed) -> RequestError:
-    differing = [name for name in dropped if found.first[name] != found.second[name]]
-    listed = "; ".join(f"{axis.spelled} {axis.label(found.first[axis.name])} and {axis.label(found.second[axis.name])}"
-                       for axis in map(axis_of, differing))  # fmt: skip
+def _several(
+    run: str, first: Case, second: Case, dropped: tuple[str, ...], factor: Factor | None, runs: tuple[Observed, ...]
+) -> RequestError:  # fmt: skip
+    axes = [axis_of(name) for name in dropped if first[name] != second[name]]
+    listed = "; ".join(f"{axis.spelled} {axis.label(first[axis.name])} and {axis.label(second[axis.name])}"
+                       for axis in axes)  # fmt: skip
     by = f"--by {factor.name if factor else 'FACTOR'}"
     chosen = _choosing(dropped, runs)
     return RequestError(
-        f"{found.run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a "
+        f"{run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a "
         f"baseline, only one can be compared. {f'Choose one of them: {chosen}. ' if chosen else ''}{by} within one run "
         f"compares its sides: collbench compare RUN {by}, without a second run and without --baseline."
     )
@@ -108,9 +96,6 @@ def _choosing(dropped: tuple[str, ...], runs: tuple[Observed, ...]) -> str:
                                 for name, value in zip(chosen, wanted, strict=True))  # fmt: skip
     return ""
 
-
-#: The name of `--ignore`: records have it as their transport.
-NAME = "transport"
 
 #: The device of a record's transport: `overlay on ext4 (vda)`.
 _DEVICE = re.compile(r"\(([^()]+)\)")
@@ -132,12 +117,8 @@ def listed_facts(refusal: RequestError) -> str:
 
 
 def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
-    """Raise where the files of both sides were on known devices, which differ.
-
-    Raises:
-        SidesDiffer: they do, and nobody said to ignore it.
-    """
-    if NAME in ignored:
+    """Raises SidesDiffer where the files of both sides were on known devices, which differ, unless that is ignored."""
+    if "transport" in ignored:
         return
     differing = [pair for pair in pairs
                  if (base := _devices(pair.base)) and (other := _devices(pair.other)) and base != other]  # fmt: skip
@@ -150,7 +131,7 @@ def refuse_other_device(pairs: Iterable[Pair], ignored: frozenset[str]) -> None:
         facts[f"{base_on} against {other_on}"] = None
     raise SidesDiffer(
         f"Two devices would be compared:{''.join(lines)}\n"
-        f"Measure both on one device (folder = ... in the plan). To compare anyway: --ignore {NAME}",
+        "Measure both on one device (folder = ... in the plan). To compare anyway: --ignore transport",
         {"storage": "; ".join(facts)},
     )
 
@@ -170,30 +151,20 @@ _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "ima
 
 
 def within(observed: Observed, factor: Factor, ignored: frozenset[str], between: tuple[str, ...] = ()) -> list[Pair]:
-    """Pairs of one run: each side against the first in order that it can be compared with; or the two in `between`.
-
-    Raises:
-        RequestError: the run has only one side, or not those of `between`; or they differ in the environment.
-    """
+    """Pairs of one run, or RequestError: each side against the first that it can be compared with; or the `between`."""
     pairs = opposed(observed.cells.values(), factor, _axes(ignored, observed), between)
     if not pairs:
         raise _nothing_opposed(observed, factor, between)
-    by_sides: dict[tuple[object, ...], list[Pair]] = {}
-    for pair in pairs:
-        by_sides.setdefault((_side(pair.base.case), _side(pair.other.case)), []).append(pair)
+    by_sides = grouped(((_side(pair.base.case), _side(pair.other.case)), pair) for pair in pairs)
     checked = []
     for same in by_sides.values():
-        base = environment.facts(observed, [same[0].base.case])
-        other = environment.facts(observed, [same[0].other.case])
-        checked += _checked(same, base, other, factor, ignored)
+        facts = facts_of(observed, [same[0].base.case]), facts_of(observed, [same[0].other.case])
+        checked += _checked(same, *facts, factor, ignored)
     return checked
 
 
 def own_sides(observed: Observed) -> list[Pair]:
-    """Pairs of the sides of a run, or else of the first factor that its cells differ in.
-
-    Empty where they differ in none, have one launch each, or cannot be compared.
-    """
+    """Pairs of the sides of a run, or else of the first factor that its cells differ in; empty where none can be."""
     factors = (FACTORS["side"], *FACTORS.values())
     factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
     if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
@@ -208,36 +179,35 @@ def opposed(
     cells: Iterable[Cell], factor: Factor, dropped: tuple[str, ...] = (), between: tuple[str, ...] = ()
 ) -> list[Pair]:
     """The same of cells, whatever the environments: pairs that differ in the factor, and in `dropped` axes."""
-    groups: dict[Case, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.case.without(factor.axes + dropped), []).append(cell)
     free = frozenset(name for name, axis in METHODS.items() if axis in (*factor.axes, *dropped))
-    return [replace(pair, free=free) for group in groups.values() for pair in _opposed(group, factor, between)]
+    pairs = []
+    for group in grouped((cell.case.without(factor.axes + dropped), cell) for cell in cells).values():
+        ordered = sorted(group, key=lambda cell: factor.order(cell.case))
+        in_order = ((base, other) for index, other in enumerate(ordered) for base in ordered[:index])
+        named = [[cell for cell in ordered if _named(factor.label(cell.case), name)] for name in between]
+        done = set[int]()
+        for base, other in product(*named) if between else in_order:  # the first one named is the base
+            names = factor.label(base.case), factor.label(other.case)
+            is_new = names[0] != names[1] and (between or id(other) not in done)
+            if is_new and factor.opposed(base.case, other.case):
+                done.add(id(other))
+                pairs.append(Pair(base, other, *names, free))
+    return pairs
 
 
 def across(base: Observed, other: Observed, factor: Factor | None, ignored: frozenset[str]) -> list[Pair]:
-    """Pairs of two runs: the same case in both, but for the axes of the factor and those ignored.
-
-    Raises:
-        RequestError: no case in common, several where one is needed, or another environment.
-    """
-    base_cells, other_cells = match_cells(base, other, factor, _axes(ignored, base, other))
+    """Pairs of two runs, or RequestError: the same case in both, but for the axes of the factor and those ignored."""
+    base_cells, other_cells = _match_cells(base, other, factor, _axes(ignored, base, other))
     common = [key for key in base_cells if key in other_cells]
     if not common:
         raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(base_cells, other_cells)}.")
     pairs = [Pair(base_cells[key], other_cells[key], base.name, other.name) for key in common]
-    of_base = environment.facts(base, [pair.base.case for pair in pairs])
-    of_other = environment.facts(other, [pair.other.case for pair in pairs])
-    nothing = Factor("run", (), frozenset(), lambda case: "", lambda case: 0)
-    return _checked(pairs, of_base, of_other, factor or nothing, ignored)
+    facts = facts_of(base, [pair.base.case for pair in pairs]), facts_of(other, [pair.other.case for pair in pairs])
+    return _checked(pairs, *facts, factor or Factor("run", (), frozenset()), ignored)
 
 
 def refuse_not_alternated(base: Observed, other: Observed) -> None:
-    """Raise where launches of equal number cannot have been measured together, as far as the runs say.
-
-    Raises:
-        RequestError: folders of launches with other names, or all launches of one were made before those of the other.
-    """
+    """Raises RequestError where launches of equal number cannot have been measured together, as far as runs say."""
     base_names, other_names = ([folder.name for _, folder in run.folders] for run in (base, other))
     if max(len(base_names), len(other_names)) < 2:
         return
@@ -260,21 +230,6 @@ def without_partner(observed: Observed, factor: Factor, pairs: list[Pair]) -> in
     paired = {id(cell) for pair in pairs for cell in (pair.base, pair.other)}
     sides = {name for pair in pairs for name in (pair.base_name, pair.other_name)}
     return sum(factor.label(case) in sides and id(cell) not in paired for case, cell in observed.cells.items())
-
-
-def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Iterable[Pair]:
-    ordered = sorted(cells, key=lambda cell: factor.order(cell.case))
-    if between:  # the first one named is the base
-        named = [[cell for cell in ordered if _named(factor.label(cell.case), name)] for name in between]
-        chosen = [(base, other) for base in named[0] for other in named[1]]
-    else:
-        chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
-    done = set[int]()
-    for base, other in chosen:
-        base_name, other_name = factor.label(base.case), factor.label(other.case)
-        if base_name != other_name and (between or id(other) not in done) and factor.opposed(base.case, other.case):
-            done.add(id(other))
-            yield Pair(base, other, base_name, other_name)
 
 
 def _named(label: str, name: str) -> bool:
@@ -343,40 +298,31 @@ def _in_the_way(observed: Observed, factor: Factor) -> list[str]:
     names = [name for name in names_in(cases) if name not in factor.axes and len({case[name] for case in cases}) > 1]
 
     def opposed_without(name: str) -> bool:
-        sides: dict[Case, set[str]] = {}
-        for case in cases:
-            sides.setdefault(case.without((*factor.axes, name)), set()).add(factor.label(case))
-        return any(len(labels) > 1 for labels in sides.values())
+        sides = grouped((case.without((*factor.axes, name)), factor.label(case)) for case in cases)
+        return any(len({*labels}) > 1 for labels in sides.values())
 
     return [name for name in names if opposed_without(name)] or names
-
-
-def _explaining(names: set[str]) -> str:
-    """The fact that is the likeliest factor, of those with which all others come; empty where no fact explains all."""
-    likely = sorted(names, key=lambda name: (_QUESTIONS.index(name) if name in _QUESTIONS else len(_QUESTIONS), name))
-    return next((name for name in likely if names <= of_fact(name).implied), "")
 
 
 def _checked(
     pairs: list[Pair], base: dict[str, str], other: dict[str, str], factor: Factor, ignored: frozenset[str]
 ) -> list[Pair]:
-    """The pairs, each with what else its sides differ in besides the factor, by the facts of both.
-
-    Raises:
-        RequestError: the environment differs in what changes numbers, and nobody said to ignore it.
-    """
+    """The pairs, each with what else its sides differ in. Raises SidesDiffer where that changes numbers."""
     python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
     if factor.axes and not any(pair.base.case[axis] != pair.other.case[axis] for pair in pairs for axis in factor.axes):
         factor = replace(factor, implied=frozenset())  # the sides do not differ in it, so nothing comes with it
-    differences = environment.differences(base, other)
-    unsaid = environment.unsaid(base, other)
-    mentioned = environment.MENTIONED | unsaid | (frozenset() if python else environment.PYTHON)
+    differences = differences_of(base, other)
+    # not every engine knows these facts, or older runs lack them
+    unknown = {name for name in ("image-id", "priority", "huge-pages") if not (base.get(name) and other.get(name))}
+    mentioned = MENTIONED | unknown | (frozenset() if python else PYTHON)
     wrong = {name: text for name, text in differences.items()
              if name not in mentioned | ignored and not factor.implies(name)}  # fmt: skip
     if wrong:
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
         apart = {name for name in differences if name not in mentioned | ignored}
-        likely = "" if factor.axes else _explaining(apart)
+        likeliest = [name for name in (*_QUESTIONS, *sorted(apart - {*_QUESTIONS})) if name in apart]
+        all_come_with = (name for name in likeliest if apart <= of_fact(name).implied)
+        likely = "" if factor.axes else next(all_come_with, "")
         raise SidesDiffer(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
             f"{_other_software(pairs, factor, wrong)}{likely and f'To compare by one of these: --by {likely}. '}"
@@ -409,8 +355,7 @@ Differences = tuple[tuple[str, str, str], ...]
 class Alike(NamedTuple):
     """Medians (s) of the launches that count and their numbers; in blocks, entry i of both is of one block.
 
-    `refused`: in what the sides differ where too few launches agree (`method_differences`); `left_out`: how many
-    launches were measured in another way.
+    `refused`: in what sides differ where too few agree; `left_out`: how many launches were measured in another way.
     """
 
     base: list[float]
@@ -440,19 +385,16 @@ def _of_sides(pair: Pair) -> Alike:
     base, other = pair.base, pair.other
     if not any(apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
         return _all(base, other)
-    counts: Counter[Way] = Counter()
-    for way in base.how:
-        counts[way] = min(len(_of_way(base, way, pair.free)), len(_of_way(other, way, pair.free)))
-    way, most = max(counts.items(), key=lambda item: (item[1], item[0]))
-    if most < FEWEST:
+    each = {way: (_of_way(base, way, pair.free), _of_way(other, way, pair.free)) for way in base.how}
+    of_base, of_other = each[max(each, key=lambda way: (min(map(len, each[way])), way))]
+    if min(len(of_base), len(of_other)) < FEWEST:
         return _all(base, other, method_differences(pair))
-    of_base, of_other = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
     left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
     return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], (), left_out)
 
 
 def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
-    return Alike(list(base.medians), list(other.medians), list(base.launches), list(other.launches), refused)
+    return Alike(base.medians, other.medians, base.launches, other.launches, refused)
 
 
 def _of_way(cell: Cell, way: Way, free: frozenset[str]) -> dict[int, float]:
@@ -469,10 +411,8 @@ def apart(of_base: Way, of_other: Way, free: frozenset[str]) -> bool:
 
 def method_differences(pair: Pair) -> Differences:
     """In what the sides were measured differently: `("gate", "barrier", "roundtime")`."""
-    base, other = (
-        {name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
-        for cell in (pair.base, pair.other)
-    )
+    base, other = ({name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
+                   for cell in (pair.base, pair.other))  # fmt: skip
     names = sorted(base.keys() & other.keys() - pair.free)
     return tuple((name, base[name], other[name]) for name in names if base[name] != other[name])
 

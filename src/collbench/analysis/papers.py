@@ -15,11 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from collbench.analysis import pairs as pairs_module
-from collbench.analysis.environment import facts, software
-from collbench.analysis.factors import FACTORS
+from collbench.analysis.factors import FACTORS, facts_of, software
 from collbench.analysis.pairs import Pair, listed_facts, within
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.axes import STORAGES, policy_order, step_order
@@ -40,10 +38,9 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Selector(_Data, frozen=True, kw_only=True):
-    """Cells of a run: those of a workload with these values on their axes.
+    """Cells of a run: those of a workload with one of these values, or patterns such as `gru_*`, on their axes.
 
-    Of several values a cell has one; a text may be a pattern, such as `gru_*`. `shown` is the quantity that the paper
-    prints, and so that of its Diff%. `figures` of the check are shown beside a cell.
+    `shown` is what the paper prints, and so that of its Diff%. `figures` of the check are shown beside a cell.
     """
 
     workload: str
@@ -119,11 +116,10 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
 
 
 class Conclusion(_Data, frozen=True, kw_only=True):
-    """A sentence of a paper, in its words, which holds if all its parts do.
+    """A sentence of a paper, in its words, which holds if all its parts do; launch `plans` measure it.
 
     Of a `chain`, such as "slower, because launches are", no verdict is possible without one of its parts. Cells
-    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it. `plans` are the launch
-    plans that measure it.
+    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it.
     """
 
     number: int
@@ -142,8 +138,7 @@ class Conclusion(_Data, frozen=True, kw_only=True):
 class Published(_Data, frozen=True, kw_only=True):
     """A published result on the host and in Docker; None where it is not given.
 
-    `bound_percent` is the most that |Diff%| may be. `cell` says what of a run stands beside it; None where no benchmark
-    measures it.
+    `bound_percent` is the most that |Diff%| may be, `cell` what of a run stands beside it, or None.
     """
 
     experiment: str
@@ -214,18 +209,11 @@ class Paper(_Data, frozen=True, kw_only=True):
 
 
 def decode(text: bytes) -> Paper:
-    """A paper from its file.
-
-    Raises:
-        RunReadError: not such a file.
-    """
+    """A paper from its file; raises RunReadError where it is none."""
     try:
         return msgspec.json.decode(text, type=Paper)
     except msgspec.DecodeError as error:
         raise RunReadError(f"the paper's figures cannot be read: {error}") from error
-
-
-# What runs and plans have of a paper.
 
 
 @dataclass(frozen=True)
@@ -292,17 +280,13 @@ def items_of(run: Observed) -> list[Item]:
 
 def representatives(items: Sequence[Item]) -> list[Item]:
     """Of collectives the largest size, there one for each library and place: native and pinned before others."""
-    collectives = [
-        item for item in items if item.library and item["op"] in (None, "sum") and item["affinity"] == "near"
-    ]
+    collectives = [one for one in items if one.library and one["op"] in (None, "sum") and one["affinity"] == "near"]
     collectives.sort(key=lambda one: (-(one["size"] or 0), one["driver"] != "native", one["staging"] != "pinned"))
     largest = {collective["isolation"]: collective["size"] for collective in reversed(collectives)}
-    first: dict[tuple[object, ...], Item] = {}
-    for one in collectives:
-        if one["size"] == largest[one["isolation"]]:
-            axes = ("workload", "policy", "isolation", "library", "workers")
-            first.setdefault(tuple(one[name] for name in axes), one)
-    kept = set(map(id, first.values()))
+    axes = ("workload", "policy", "isolation", "library", "workers")
+    alike = grouped((tuple(one[name] for name in axes), one) for one in collectives
+                    if one["size"] == largest[one["isolation"]])  # fmt: skip
+    kept = {id(one) for one, *_ in alike.values()}
     return [item for item in items if not item.case["backend"] or id(item) in kept]
 
 
@@ -318,9 +302,8 @@ class Opposed(NamedTuple):
 class ContainerKind:
     """What runs measured with one kind of container, and with files on one storage (None: no files).
 
-    `beside_host` has these containers against the host, `far` the same ones far from their memory or GPU against near
-    ones. `items` are the cells of this step of isolation, empty where another kind of the same step comes first.
-    `refused` says by run and workload why sides are not compared.
+    `beside_host` has these against the host, `far` those far from their memory or GPU against near ones. `items` are
+    cells of this step, empty where another kind of it comes first; `refused` says by run and workload what is not.
     """
 
     place: str = ""
@@ -340,10 +323,8 @@ def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[ContainerKind]:
     refused: dict[tuple[str, str], str] = {}
     beside, far = _by_place(runs, paper.programs, refused)
     claimed = [selector for part in paper.parts if part.than is not None for selector in part.selectors]
-    steps: dict[str | None, list[Item]] = {}
-    for item in (item for run in runs for item in items_of(run)):
-        if any(selector.takes(item) for selector in claimed) and not item.case.where.on_host:
-            steps.setdefault(item.case.where.isolation, []).append(item)
+    steps = grouped((item.case.where.isolation, item) for run in runs for item in items_of(run)
+                    if any(selector.takes(item) for selector in claimed) and not item.case.where.on_host)  # fmt: skip
 
     def order(where: Where) -> tuple[object, ...]:
         return (where.affinity != "near", where.seccomp != "default", -step_order(where.isolation),
@@ -382,14 +363,13 @@ def _of_factor(
 ) -> Iterator[Opposed]:  # fmt: skip
     """Cells of one workload that differ in a factor; `refused` gets why there are none: what else differs."""
     try:
-        pairs = within(run, FACTORS[factor], frozenset({pairs_module.NAME}), sides)
+        pairs = within(run, FACTORS[factor], frozenset({"transport"}), sides)
     except RequestError as error:
         refused[run.name, next(iter(run.cells)).workload] = listed_facts(error)
         return
     for pair in pairs:
-        base, other = (
-            Item(cell.case, None, False, cell, run.name, run.interleaved) for cell in (pair.base, pair.other)
-        )
+        base, other = (Item(cell.case, cell=cell, run=run.name, in_blocks=run.interleaved)
+                       for cell in (pair.base, pair.other))  # fmt: skip
         yield Opposed(base, other, pair)
 
 
@@ -401,12 +381,11 @@ def _place(where: Where) -> Where:
 
 def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[Opposed]]]:
     """By storage, in the order of the axis; what needs no files belongs to the first."""
-    order = {name: number for number, name in enumerate(STORAGES)}
     storages = {one.other.case.where.storage for one in opposed} - {None}
-    known = sorted(storages, key=lambda one: (order.get(one or "", len(order)), one))
+    known = [*(name for name in STORAGES if name in storages), *sorted(storages - {*STORAGES}, key=str)]
     for number, storage in enumerate(known or [None]):
-        storages_here = {storage, None} if number == 0 else {storage}
-        yield storage, [one for one in opposed if one.other.case.where.storage in storages_here]
+        here = {storage} if number else {storage, None}
+        yield storage, [one for one in opposed if one.other.case.where.storage in here]
 
 
 def two_devices(pair: Pair) -> tuple[str, str] | None:
@@ -425,15 +404,11 @@ def _devices(cell: Cell) -> set[str]:
 
 
 def refuse_other_machines(runs: Sequence[Observed], paper: Paper) -> None:
-    """Refuse runs that measured one cell of the paper on different machines: a verdict on both would be on neither.
-
-    Raises:
-        RequestError: names two of them, the cell, and the machines.
-    """
+    """Raises RequestError where runs measured a cell on different machines: a verdict on both would be on neither."""
     named = {selector.workload for part in paper.parts for selector in part.selectors}
     measured: dict[Case, tuple[str, str]] = {}
     for run in runs:
-        known = facts(run, list(run.cells)[:1])
+        known = facts_of(run, list(run.cells)[:1])
         machine = ", ".join(known[name] for name in ("host", "cpu", "cores", "memory") if known.get(name))
         for case in run.cells:
             other, its_machine = measured.setdefault(case, (run.name, machine))

@@ -1,10 +1,9 @@
 """Predictions: of a collective at a number of ranks and a size, and of the communication of training steps.
 
-A prediction has an interval, or there is a reason why it is refused. Data-parallel training averages the gradients of
-all ranks; they travel in messages, each of which is all-reduced as soon as the backward pass has computed it. A model
-of the all-reduces at a place predicts how long these messages take one after the other; the step less the same step
-without them is what was not hidden behind computing. A prediction counts nothing as hidden, so it is an upper bound
-where computing and communicating do not share cores.
+Data-parallel training averages the gradients of all ranks; they travel in messages, each of which is all-reduced as
+soon as the backward pass has computed it. A model of the all-reduces predicts how long these take one after the other;
+the step less the same step without them is what was not hidden behind computing. A prediction counts nothing as hidden,
+so it is an upper bound where computing and communicating do not share cores.
 """
 
 from __future__ import annotations
@@ -20,35 +19,23 @@ from msgspec.structs import replace
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.launches import together
-from collbench.analysis.models import (
-    Fitted,
-    HeldOutError,
-    LinkSeries,
-    Model,
-    Piece,
-    Unfit,
-    least,
-    model,
-    series,
-    terms_of,
-)
-from collbench.analysis.results import Cell
+from collbench.analysis.models import Fitted, HeldOutError, LinkSeries, Model, Piece, Unfit, least, model, series
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collbench.analysis.estimate import Floats
 
-#: How often launches are resampled, and how many errors are drawn for each resample.
-DRAWS, ERRORS = 200, 50
-SEED = 1994
+DRAWS, ERRORS, SEED = 200, 50, 1994  # how often launches are resampled, and how many errors are drawn for each
+NEAREST = 4  # held-out errors at so many of the nearest sizes make an interval
 
-#: Held-out errors at so many of the nearest sizes make an interval.
-NEAREST = 4
+#: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
+STEP, COMPUTE, ALONE = "step", "compute", "communication"
 
-#: What a prediction is worth: its errors are known; they are not, so that it has no interval; or the median measured at
-#: this very point is outside of the interval.
-Reach = Literal["within reach", "extrapolated", "contradicted"]
+#: How gradients are reduced: what torch reduces with by the device of the training, and the collective.
+BACKENDS = {"cpu": "torch-gloo", "cuda": "torch-nccl"}
+COLLECTIVE, DTYPE, OP = "allreduce", "float32", "sum"
 
 
 @dataclass(frozen=True)
@@ -63,8 +50,7 @@ class PredictionQuestion:
 class Prediction:
     """Seconds at a point, with the interval in which 95 % of such runs' medians should lie.
 
-    `pieces` are those at the size: two where it lies between them. `measured` is the median of launches where this very
-    point was measured.
+    `pieces` are two where the size lies between them. `measured` is the median of launches at this very point.
     """
 
     series: LinkSeries
@@ -79,7 +65,8 @@ class Prediction:
         return self.pieces[0].fitted
 
     @property
-    def standing(self) -> Reach:
+    def standing(self) -> Literal["within reach", "extrapolated", "contradicted"]:
+        """Errors are known; or not, so that it has no interval; or the median measured at this point is outside of it."""
         if self.interval is None:
             return "extrapolated"
         low, high = self.interval
@@ -106,18 +93,17 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
 
 def _draws(
     model: Model, piece: Piece, fitted: Fitted, point: tuple[int, int], spread: float, freedom: int
-) -> NDArray[np.float64]:  # fmt: skip
+) -> Floats:  # fmt: skip
     """Values of a prediction: the shape fitted to resampled launches, times an error like those of held-out points.
 
-    Logarithms of held-out errors have mean 0 (a model is as often above as below) and their root mean square is known
-    from few sizes, hence Student's t.
+    Their logarithms have mean 0 and a root mean square that is known from few sizes, hence Student's t.
     """
     generator = np.random.default_rng(SEED)
     values = np.array([fitted.seconds(*point)])
     if model.series.launches > 1:
         inside = [piece.low <= one.size <= piece.high for one in model.series.points]
         seconds = _resampled(model.series, generator)[:, inside]
-        designs = terms_of(model.series.points, fitted.shape)[inside] / seconds[:, :, None]
+        designs = fitted.shape.terms_of(model.series.points)[inside] / seconds[:, :, None]
         parameters, _ = least(np.einsum("dri,drj->dij", designs, designs), designs.sum(axis=1))
         values = parameters @ np.array(fitted.shape.terms(*point))
     errors = spread * generator.standard_t(freedom, (len(values), ERRORS * DRAWS // len(values)))
@@ -127,9 +113,8 @@ def _draws(
 def error(model: Model, ranks: int, size: int) -> tuple[float, int] | None:
     """Root mean square of the logarithms of held-out errors near a point, and its degrees of freedom.
 
-    At a rank count that was measured they are those of its own held-out sizes, so that what the shape misses there
-    counts in full. At others they are those of rank counts that were held out and lie likewise: the largest for more
-    ranks, the smallest for fewer, those in between for one in between; and not less than at held-out sizes.
+    At a rank count that was measured those of its own sizes. At others those of rank counts that were held out and lie
+    likewise: the largest for more ranks, the smallest for fewer; and not less than at held-out sizes.
     """
     known, settled = model.series.ranks, _settled(model)
     if ranks in known and settled:
@@ -140,11 +125,7 @@ def error(model: Model, ranks: int, size: int) -> tuple[float, int] | None:
 
 
 def _settled(model: Model) -> Sequence[HeldOutError]:
-    """Errors at held-out sizes without those beside a break; all, if that leaves none.
-
-    A model without the sizes beside a break cannot locate it, and the model that predicts has them. Between these sizes
-    its intervals cover both pieces anyway.
-    """
+    """Errors at held-out sizes without those beside a break, which no model without them can locate; else all."""
     breaks = {size for before, after in pairwise(model.fit.pieces) for size in (before.high, after.low)}
     return [miss for miss in model.sizes if miss.size not in breaks] or model.sizes
 
@@ -158,11 +139,8 @@ def _spread(model: Model, misses: Sequence[HeldOutError], size: int) -> tuple[fl
     return (math.sqrt(sum(log * log for log in logs) / len(logs)), freedom) if logs else None
 
 
-def _resampled(series: LinkSeries, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Medians of all points, [DRAWS, points], of each resample of the launches with replacement.
-
-    Points with the same launches are resampled together: what a launch does to one size it does to others too.
-    """
+def _resampled(series: LinkSeries, generator: np.random.Generator) -> Floats:
+    """Medians of all points [DRAWS, points], launches resampled with replacement: together at points that have them."""
     chosen = {launches: generator.integers(0, len(launches), (DRAWS, len(launches)))
               for launches in dict.fromkeys(point.launches for point in series.points)}  # fmt: skip
     return np.stack([np.median(np.array(point.medians)[chosen[point.launches]], axis=1) for point in series.points], 1)
@@ -185,13 +163,15 @@ def answers(
     observed: Observed, fits: Sequence[Model | Unfit], question: PredictionQuestion
 ) -> list[Prediction | Refusal]:
     """One for every case: of its series over several transports by that of the nearest cell, or why there is none."""
-    by_case: dict[Case, list[Model | Unfit]] = {}
-    for fitted in fits:
-        if question.size is not None or not fitted.series.sized:
-            by_case.setdefault(fitted.series.case, []).append(fitted)
+    by_case = grouped((fitted.series.case, fitted) for fitted in fits
+                      if question.size is not None or not fitted.series.sized)  # fmt: skip
+    hosts = [manifest.hosts for manifest in observed.manifests]  # of several, and a network, any number of ranks
+    cores = (
+        math.inf if any(len(of) > 1 for of in hosts) else max((host.cores for of in hosts for host in of), default=0)
+    )
     predicted: list[Prediction | Refusal] = []
     for of_case in by_case.values():
-        most = max(_cores(observed), *(ranks for one in of_case for ranks in (0, *one.series.ranks)))
+        most = max(cores, *(ranks for one in of_case for ranks in (0, *one.series.ranks)))
         nearest = min(of_case, key=lambda one: _distance(one.series, question))
         if question.ranks > most:
             predicted.append(Refusal(question, nearest, int(most)))
@@ -208,32 +188,9 @@ def _distance(series: LinkSeries, question: PredictionQuestion) -> tuple[float, 
     return min(every, default=(math.inf, math.inf))
 
 
-def _cores(observed: Observed) -> float:
-    """How many ranks fit on what was measured: without bound where that is several hosts, and a network."""
-    machines = [manifest.hosts for manifest in observed.manifests]
-    if any(len(hosts) > 1 for hosts in machines):
-        return math.inf
-    return max((host.cores for hosts in machines for host in hosts), default=0)
-
-
-# Training steps.
-
-#: Measures of a training: with the all-reduces, without them, and the all-reduces of a step alone.
-STEP, COMPUTE, ALONE = "step", "compute", "communication"
-
-#: What torch reduces with, by the device of the training.
-BACKENDS = {"cpu": "torch-gloo", "cuda": "torch-nccl"}
-
-#: How gradients are reduced.
-COLLECTIVE, DTYPE, OP = "allreduce", "float32", "sum"
-
-
 @dataclass(frozen=True)
 class StepTimes:
-    """What was measured (s): the step, the step without its all-reduces, and their difference in each launch.
-
-    `alone` are its all-reduces one after the other in the same processes; None where they were not measured.
-    """
+    """Measured (s): the step, without its all-reduces, the difference in each launch; these `alone` or None."""
 
     step: Estimate
     compute: Estimate
@@ -283,11 +240,11 @@ class TrainingStep:
 
 
 def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = None) -> tuple[TrainingStep, ...]:
-    """The steps of a run's trainings on several ranks, at every place where their all-reduces or they were measured.
-
-    `fits` are the models of the run's all-reduces where they are known already.
-    """
-    trainings = _trainings(observed)
+    """The steps of a run's trainings on several ranks, wherever they or their all-reduces (`fits`) were measured."""
+    trainings: dict[Case, dict[str, Cell]] = {}
+    for case, cell in observed.cells.items():
+        if cell.messages and case.where.ranks > 1:
+            trainings.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
     if not trainings:
         return ()
     if fits is None:
@@ -297,15 +254,6 @@ def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = No
               for case in trainings for where in wheres if where.image == case.where.image}  # fmt: skip
     every = trainings | {case: trainings[of] for case, of in places.items() if case not in trainings}
     return tuple(_step(observed, fits, case, cells, measured=case in trainings) for case, cells in every.items())
-
-
-def _trainings(observed: Observed) -> dict[Case, dict[str, Cell]]:
-    """By case without measure, the cells of every measure."""
-    trainings: dict[Case, dict[str, Cell]] = {}
-    for case, cell in observed.cells.items():
-        if cell.messages and case.where.ranks > 1:
-            trainings.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
-    return trainings
 
 
 def _step(

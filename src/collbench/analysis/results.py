@@ -2,9 +2,6 @@
 
 What a record says besides its numbers is kept once for all rows that say the same, so a million records fit in a
 laptop's memory.
-
-A launch whose every sample is a multiple of 10 ns has a median that is one too. Ten such medians can be equal although
-the operation does not always take equally long, so no interval may be narrower than the step.
 """
 
 from __future__ import annotations
@@ -13,13 +10,13 @@ import gc
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +27,18 @@ from collbench.schema.world import TRIMMED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """By key the values of pairs of a key and a value, in their order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
 
 #: By name: driver, gate, cadence, clock, burst, in place.
 Way = tuple[tuple[str, str], ...]
@@ -47,21 +56,17 @@ def how(record: Record) -> Way:
 @lru_cache
 def _shortest_burst(ways: frozenset[Way]) -> float:
     """The fewest operations of a sample, at least 1."""
-    bursts = [float(value) for way in ways for name, value in way if name == "burst"]
-    return max(min(bursts, default=1.0), 1.0)
+    return max(min((float(value) for way in ways for name, value in way if name == "burst"), default=1.0), 1.0)
 
 
-#: A time below a picosecond counts as 0: no clock resolves it.
-LEAST = 1e-12
-
+LEAST = 1e-12  # a time below a picosecond counts as 0: no clock resolves it
 _NO_WORK = Work(amount=0)
 
 
 class InTurns(NamedTuple):
-    """A launch in turns: the position of its start, and logarithms of factors by which its slices differ.
+    """A launch in turns: the position of its start, and logarithms of factors by which its slices differ, or None.
 
     `before`: those after one of its own against those after another's; `age`: their second halves against the first.
-    None: there are none to compare.
     """
 
     started: int
@@ -73,9 +78,9 @@ def in_turns(duet: Duet) -> InTurns:
     """From the valid slices of a launch: one follows its own where a round begins as the one before ended."""
     valid = [part for part in duet.slices if part.valid and part.seconds > 0]
     after: dict[bool, list[float]] = {True: [], False: []}
-    for earlier, one in zip(duet.slices, duet.slices[1:], strict=False):
-        if one.valid and one.seconds > 0:
-            after[one.place == 0 and earlier.place == duet.worlds - 1].append(math.log(one.seconds))
+    for earlier, later in pairwise(duet.slices):
+        if later.valid and later.seconds > 0:
+            after[later.place == 0 and earlier.place == duet.worlds - 1].append(math.log(later.seconds))
     before = fmean(after[True]) - fmean(after[False]) if all(after.values()) else None
     ages = [math.log(part.halves[1] / part.halves[0]) for part in valid if part.halves and min(part.halves) > 0]
     return InTurns(duet.started, before, fmean(ages) if ages else None)
@@ -117,10 +122,7 @@ def _facts_of(record: Record, slowed: tuple[str, ...], wrong: bool) -> Facts:
 
 
 class Extra(NamedTuple):
-    """What few rows have: CPU seconds and seconds, both for each sample; turns; what the check measured.
-
-    `file` is that of its samples, if it has another name than the usual one.
-    """
+    """What few rows have: CPU seconds and seconds, for each sample; turns; what the check measured; an odd `file`."""
 
     cpu: tuple[float, float] | None = None
     turn: InTurns | None = None
@@ -152,13 +154,11 @@ _COLUMNS = {"case": "l", "fact": "l", "launch": "q", "median": "d", "mean": "d",
             "kept": "b"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Origin:
-    """What holds for all rows of a run.
+class Origin(NamedTuple):
+    """What holds for all rows of a run: the spacing of the times (s) that its clock could show, 0 where not known.
 
-    `clock_step` is the spacing of the times (s) that the clock could show, 0 where it is not known. `until_decided`:
-    its launches ended when its comparisons were decided. `experiment` is the run whose launches form blocks, and which
-    can be given more than the `planned` ones; empty of others.
+    `until_decided`: launches ended when comparisons were decided. `experiment`: the run whose launches form blocks, and
+    which can be given more than the `planned` ones; empty of others.
     """
 
     clock_step: float = 0.0
@@ -175,7 +175,7 @@ class Results:
     facts: Sequence[Facts]
     columns: Mapping[str, NDArray[Any]]
     extras: Mapping[int, Extra] = field(default_factory=dict)
-    origin: Origin = Origin()
+    origin: Origin = field(default_factory=Origin)
 
     def cells(self) -> dict[Case, Cell]:
         """By case its rows in the order of launches. A launch that was measured twice counts once: the first time.
@@ -194,7 +194,7 @@ class Results:
         return {case: Cell(case, self, own, number, missing) for case, own, number, missing in each}
 
     def _again(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which of these rows, in the order of cases and launches, are of the same launch as the row before."""
+        """Which of these rows, in the order of cases and launches, are of the launch of the row before."""
         same = [np.diff(self.columns[name][rows], prepend=-1) == 0 for name in ("case", "launch")]
         again: NDArray[np.bool_] = same[0] & same[1]
         return again
@@ -216,6 +216,7 @@ class Cell:
         self, case: Case, results: Results, rows: NDArray[np.intp], repeated: int, rest: NDArray[np.intp]
     ) -> None:  # fmt: skip
         self.case, self.results, self.rows, self.repeated, self.rest = case, results, rows, repeated, rest
+        _, self.until_decided, self.experiment, self.planned = results.origin
 
     @cached_property
     def launches(self) -> list[int]:
@@ -357,11 +358,7 @@ class Cell:
     @property
     def by_figure(self) -> dict[str, list[float]]:
         """What the check measured, in each launch."""
-        values: dict[str, list[float]] = {}
-        for extra in self.extras.values():
-            for name, value in extra.figures.items():
-                values.setdefault(name, []).append(value)
-        return values
+        return grouped(figure for extra in self.extras.values() for figure in extra.figures.items())
 
     @property
     def figures(self) -> dict[str, float]:
@@ -371,27 +368,12 @@ class Cell:
     @property
     def repeatable(self) -> dict[str, set[float]]:
         """Values of figures that must come out equal."""
-        values: dict[str, set[float]] = {}
-        for extra in self.extras.values():
-            for name, known in extra.repeatable.items():
-                values.setdefault(name, set()).update(known)
-        return values
-
-    @property
-    def until_decided(self) -> bool:
-        return self.results.origin.until_decided
-
-    @property
-    def experiment(self) -> str:
-        return self.results.origin.experiment
-
-    @property
-    def planned(self) -> int:
-        return self.results.origin.planned
+        values = grouped(values for extra in self.extras.values() for values in extra.repeatable.items())
+        return {name: set(chain.from_iterable(of_name)) for name, of_name in values.items()}
 
     def of_origin(self, **changes: Any) -> Cell:
         """The cell as one of a run of which something else holds (`Origin`)."""
-        results = replace(self.results, origin=replace(self.results.origin, **changes))
+        results = replace(self.results, origin=self.results.origin._replace(**changes))
         return Cell(self.case, results, self.rows, self.repeated, self.rest)
 
     @property
@@ -400,10 +382,9 @@ class Cell:
 
     @property
     def half_step(self) -> float:
-        """How far the clock's step can move a time (s); a burst divides it by its operations.
+        """How far the clock's step can move a time (s): a median by half a step, divided by the operations of a burst.
 
-        A median by half a step. The trimmed mean of a slice by the share that is left out at either end: operations
-        begin anywhere between two steps, so that the whole mean is true.
+        The trimmed mean of a slice by the share that is left out at either end: the whole mean is true.
         """
         step = self.results.origin.clock_step
         share = TRIMMED if self.facts and len(self.turns) == len(self.facts) else 0.5
@@ -417,16 +398,13 @@ class Cell:
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
     """By name, the values of how these cells were measured: `gate` is `barrier`, or `roundtime` too."""
-    values: dict[str, set[str]] = {}
-    for way in {way for cell in cells for way in cell.how}:
-        for name, value in way:
-            values.setdefault(name, set()).add(value)
-    return values
+    values = grouped(fact for way in {way for cell in cells for way in cell.how} for fact in way)
+    return {name: set(of_name) for name, of_name in values.items()}
 
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Pause it: of a hundred thousand cells it would take a sixth of the time that it takes to read them."""
+    """Pause it: with a hundred thousand cells it takes a sixth of the time of reading."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -464,7 +442,10 @@ class Builder:
     def add(self, record: Record, launch: int) -> None:
         """A record, whose launch has this number here. Plain statements: a million are added in seconds."""
         check, seconds, samples = record.check, record.seconds, record.samples
-        slowed = _slowed(record) if record.gpus else ()
+        slowed: tuple[str, ...] = ()
+        if record.gpus:
+            readings = (reading for state in record.gpus for reading in (state.before, state.after))
+            slowed = tuple(sorted({reason for reading in readings for reason in reading.throttled or ()}))
         wrong = -1 if check is None or check.wrong is None else check.wrong > 0
         key = (record.status, record.work, record.transport, wrong, record.contended, record.oversubscribed,
                record.driver, record.gate, record.cadence, record.clock, record.burst, record.in_place, record.notes,
@@ -475,8 +456,11 @@ class Builder:
         case, fact, launches, medians, means, numbers, late, kept = self._append
         file = None if samples is None else samples.file
         if record.cpu is not None or record.duet is not None or file is not None or check is not None:
-            extra = _extra_of(record, "" if file is None else self._unusual(file, record))
-            if extra is not None:
+            odd = ""  # a samples file that has not the usual name
+            if file is not None:
+                case_key = self._keys.get(record.case) or self._keys.setdefault(record.case, record.case.key)
+                odd = "" if file == usual_file(case_key, record.launch) else file
+            if (extra := _extra_of(record, odd)) is not None:
                 self._extras[len(self._columns["case"])] = extra
         kept(file is not None)
         case(self.cases.setdefault(record.case, len(self.cases)))
@@ -491,10 +475,6 @@ class Builder:
         median = seconds.p50 if record.duet is None else record.duet.seconds
         medians(median if median >= LEAST else 0.0)
         means(seconds.mean)
-
-    def _unusual(self, file: str, record: Record) -> str:
-        key = self._keys.get(record.case) or self._keys.setdefault(record.case, record.case.key)
-        return "" if file == usual_file(key, record.launch) else file
 
     def _code(self, key: object, facts: Facts) -> int:
         code = self._facts.get(key)
@@ -512,10 +492,7 @@ class Builder:
             self.row(case, launch + moved, results.facts[fact], results.extras.get(row), *numbers)
 
     def read(self, records: Iterable[Record], first: int = 0, some: int | None = None) -> int:
-        """Add a run's records, launch numbers moved up by `first`; returns the highest launch number.
-
-        From the launch `some` on, launches measured some of their cases.
-        """
+        """Add records, launches moved up by `first`, which from `some` on have some cases. Returns the last launch."""
         last = first
         with without_collector():
             for record in records:
@@ -528,10 +505,7 @@ class Builder:
         return last
 
     def _spread_failures(self) -> None:
-        """A launch that fails before its end is recorded once, and has failed in all its cells that have no row of it.
-
-        From the launch `some` on (`read`) it is recorded for each of these.
-        """
+        """A launch that failed before its end was recorded once, and has failed in all cells that have no row of it."""
         launches = {launch for _, launch in self._failures}
         rows = zip(self._columns["case"], self._columns["launch"], strict=True) if launches else ()
         recorded = {(code, launch) for code, launch in rows if launch in launches}
@@ -545,11 +519,6 @@ class Builder:
         self._spread_failures()
         columns = {name: np.frombuffer(column, column.typecode) for name, column in self._columns.items()}
         return Results([*self.cases], self._known, columns, self._extras, origin or Origin())
-
-
-def _slowed(record: Record) -> tuple[str, ...]:
-    readings = (reading for state in record.gpus for reading in (state.before, state.after))
-    return tuple(sorted({reason for reading in readings for reason in reading.throttled or ()}))
 
 
 def some_from(manifest: Manifest) -> int | None:

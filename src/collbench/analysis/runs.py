@@ -1,23 +1,28 @@
-"""Runs as they are read: their cells, their manifests, what they lack, and whether two names hold the same launches.
+"""Runs as they are read: their cells, what they lack, whether two names hold the same launches; and baselines.
 
-Records are read one after the other and only what is used is kept.
+Records are read one after the other and only what is used is kept. A baseline is what a run measured, small enough to
+keep beside the code, and exact enough to compare with later.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from collbench.analysis.results import Builder, Cell, origin_of, some_from, usual_file
-from collbench.errors import RequestError, RunReadError
+import msgspec
+
+from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, grouped, origin_of, some_from, usual_file
+from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.files import is_being_written
+from collbench.schema.files import Count, FigureValue, ShortText, decode_as, is_being_written, read_whole
 from collbench.schema.manifest import Manifest, read_manifest
-from collbench.schema.record import Record
+from collbench.schema.record import Record, Time, Work
 from collbench.schema.samples import SampleFiles, disagreement
 from collbench.schema.store import RecordStream
 
@@ -57,10 +62,7 @@ EVERY = 2048
 
 
 class SampleCheck:
-    """Passes the records of a run on, and checks samples files on the way.
-
-    `passed` counts the records.
-    """
+    """Passes the records of a run on, counts them (`passed`), and checks samples files on the way."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -84,8 +86,7 @@ class SampleCheck:
         except RunReadError as error:
             self._flawed.setdefault("unreadable", []).append(str(error))
             return
-        difference = "" if samples is None else disagreement(record, samples)
-        if difference:
+        if difference := "" if samples is None else disagreement(record, samples):
             where = f"{record.case.short}, launch {record.launch}"
             self._flawed.setdefault("disagreeing", []).append(f"{where}: {difference}")
 
@@ -99,9 +100,8 @@ class SampleCheck:
 class Observed:
     """Everything that was read under one name: a run, or a folder of runs of which each is one launch of the same.
 
-    `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here.
-    `shortages` are launches that are missing. `interleaved`: launches of one number were measured close together, in
-    random order.
+    `folders` are the runs, each with the number of its first launch here, `shortages` the launches that are missing.
+    `interleaved`: launches of one number were measured close together, in random order.
     """
 
     name: str
@@ -115,18 +115,13 @@ class Observed:
     def sample_files(self, case: Case) -> Iterator[NamedFile]:
         """Those of a case, in the order of its launches."""
         cell = self.cells.get(case)
-        for launch, kept in cell.files.items() if cell is not None else ():
+        for launch, (name, n) in cell.files.items() if cell is not None else ():
             first, folder = self.folders[bisect(self.folders, launch, key=lambda one: one[0]) - 1]
-            name, n = kept
             yield NamedFile(folder, launch, name or usual_file(case.key, launch - first), n)
 
 
 def observe(path: Path) -> Observed:
-    """The run at `path`; or if it is a folder of runs, these in the order of their names, each one launch.
-
-    Raises:
-        RunReadError: neither a run nor a folder of runs, or one of them is damaged.
-    """
+    """The run at `path`, or the runs in this folder by name, each one launch. Raises RunReadError: it is neither."""
     if (path / "manifest.json").exists() or not path.is_dir():
         return gather(path, [path])
     inside = sorted(child for child in path.iterdir() if child.is_dir())
@@ -142,7 +137,7 @@ def observe(path: Path) -> Observed:
 
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: launch numbers go on from one run to the next."""
-    manifests, where, flaws = [], [], list[Flaw]()
+    manifests, where, flaws = list[Manifest](), list[tuple[int, Path]](), list[Flaw]()
     builder, first = Builder(), 0
     for folder in folders:
         manifests.append(read_manifest(folder))
@@ -164,8 +159,7 @@ def gather(name: Path, folders: list[Path]) -> Observed:
 def shortage(run: Path, manifest: Manifest, cells: Iterable[Cell]) -> Shortage:
     """The cells of a run with fewer launches than planned; those that failed or were skipped are not missing.
 
-    Of a run until decided the launches of its blocks before count (0: there were none): its records do not say whether
-    it ended.
+    Of a run until decided the launches before count, if any: its records do not say whether it ended.
     """
     planned = some_from(manifest)
     if planned is None:
@@ -175,11 +169,7 @@ def shortage(run: Path, manifest: Manifest, cells: Iterable[Cell]) -> Shortage:
 
 
 def refuse_together(runs: Iterable[tuple[str, Manifest]]) -> None:
-    """Refuse one of several runs, with their names, that ended when its own comparisons were decided.
-
-    Raises:
-        RequestError: its name, and what works.
-    """
+    """Refuse one of several runs, with their names, that ended when its own comparisons were decided (RequestError)."""
     for name, manifest in runs:
         if manifest.experiment is not None and manifest.experiment.until == "decided":
             raise RequestError(
@@ -200,33 +190,20 @@ class RunSource(NamedTuple):
         return str(self.folder) + (f" (in {self.part_of})" if str(self.folder) != self.part_of else "")
 
 
-def sources(observed: Observed) -> Iterator[RunSource]:
+def sources(*runs: Observed) -> Iterator[RunSource]:
     """The runs on disk that were read; of a baseline none."""
-    for (_, folder), manifest in zip(observed.folders, observed.manifests, strict=False):
-        yield RunSource(folder, observed.name, manifest.created, manifest.command)
+    for observed in runs:
+        for (_, folder), manifest in zip(observed.folders, observed.manifests, strict=False):
+            yield RunSource(folder, observed.name, manifest.created, manifest.command)
 
 
-def refuse_same(runs: Iterable[Observed]) -> None:
-    """Raises RequestError where two of what was read are the same run."""
-    refuse_same_sources(source for observed in runs for source in sources(observed))
-
-
-def refuse_same_sources(found: Iterable[RunSource]) -> None:
-    """Of runs that began at one moment by one command, those are the same whose first measured record is.
-
-    Raises:
-        RequestError: two of them are the same run.
-        RunReadError: a record cannot be read.
-    """
-    same_start: dict[tuple[str, tuple[str, ...]], list[RunSource]] = {}
-    for source in found:
-        same_start.setdefault((source.created, source.command), []).append(source)
+def refuse_same(found: Iterable[RunSource]) -> None:
+    """Raises RequestError where two are the same: begun at one moment by one command, with the same first record."""
+    same_start = grouped(((source.created, source.command), source) for source in found)
     by_record: dict[tuple[str, tuple[str, ...], bytes], RunSource] = {}
     for source in (source for alike in same_start.values() if len(alike) > 1 for source in alike):
         first = next((records.encode(record) for record in RecordStream(source.folder) if record.status == "ok"), None)
-        if first is None:
-            continue
-        other = by_record.setdefault((source.created, source.command, first), source)
+        other = source if first is None else by_record.setdefault((source.created, source.command, first), source)
         if other is not source:
             raise RequestError(
                 f"{other} and {source} hold the same launches: one start, one command, one first measurement. Launches "
@@ -246,3 +223,109 @@ def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
                 f"{baseline.name} was saved of {run.name}, so both hold the same launches, and nothing would be "
                 "compared. Name a run that was measured later."
             )
+
+
+VERSION = 3
+LARGEST_BASELINE = 256 << 20  # bytes: some three million launches
+_BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)  # a number of operations in a sample
+
+
+class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cell: its work, median and mean of each launch in seconds, and the ways of measuring, with that of each launch.
+
+    `contended` are launches, and `cpu` has CPU seconds and seconds for a sample of a program, by launch. `repeatable`
+    has the values of figures that must come out equal.
+    """
+
+    case: Case
+    work: Work
+    launches: tuple[Count, ...]
+    medians: tuple[Time, ...]
+    means: tuple[Time, ...]
+    how: tuple[tuple[tuple[str, str], ...], ...]
+    ways: tuple[Count, ...]
+    transports: tuple[str, ...] = ()
+    contended: tuple[Count, ...] = ()
+    cpu: dict[Count, tuple[Time, Time]] = {}
+    repeatable: dict[ShortText, tuple[FigureValue, ...]] = {}
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cells of a run and the manifests they came with."""
+
+    baseline: int
+    name: str
+    manifests: tuple[Manifest, ...]
+    cells: tuple[BaselineCell, ...]
+
+
+def save_baseline(observed: Observed, path: Path) -> int:
+    """Write what was measured as a new baseline, or raise RunWriteError; returns the number of cells."""
+    cells = []
+    for cell in observed.cells.values():
+        if cell.medians:
+            how, repeatable = sorted(cell.how), {name: tuple(sorted(of)) for name, of in cell.repeatable.items()}
+            cells.append(BaselineCell(
+                case=cell.case, work=cell.work, launches=tuple(cell.launches), medians=tuple(cell.medians),
+                means=tuple(cell.means), how=tuple(how), ways=tuple(map(how.index, cell.ways)),
+                transports=tuple(sorted(cell.transports)), contended=tuple(sorted(cell.contended)), cpu=cell.cpu,
+                repeatable=repeatable,
+            ))  # fmt: skip
+    kept = Baseline(baseline=VERSION, name=observed.name, manifests=observed.manifests, cells=tuple(cells))
+    content = msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n"
+    if len(content) > LARGEST_BASELINE:
+        raise RunWriteError(
+            f"{path}: the baseline of this run would exceed {LARGEST_BASELINE >> 20} MiB. Keep a part of the run."
+        )
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError as error:
+        raise RunWriteError(f"{path}: exists already. Name a file that does not, or remove it first.") from error
+    except OSError as error:
+        raise RunWriteError(f"{path}: {error.strerror}.") from error
+    return len(cells)
+
+
+def load_baseline(path: Path) -> Observed:
+    """A baseline as if it were a run; raises RunReadError where it is none of this version."""
+    try:
+        if path.exists() and not path.is_file():
+            raise RunReadError(f"{path}: not a baseline, which is a file that --save-baseline wrote.")
+        kept = decode_as(read_whole(path, LARGEST_BASELINE), Baseline)
+    except OSError as error:
+        raise RunReadError(f"{path}: {error.strerror}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunReadError(f"{path}: not a baseline that --save-baseline wrote: {error}") from error
+    if kept.baseline != VERSION:
+        raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
+    builder = Builder()
+    for stored in kept.cells:
+        if stored.case in builder.cases:
+            raise RunReadError(f"{path}: {stored.case.workload} of {stored.case['size']} bytes comes twice.")
+        _add(builder, stored, path)
+    origin = Origin(clock_step=origin_of(kept.manifests).clock_step)
+    return Observed(str(path), kept.manifests, builder.results(origin).cells(), ())
+
+
+def _add(builder: Builder, stored: BaselineCell, path: Path) -> None:
+    launches = len(set(stored.launches))
+    if not launches == len(stored.launches) == len(stored.medians) == len(stored.means) == len(stored.ways):
+        raise RunReadError(
+            f"{path}: a cell with {launches} different launches, {len(stored.medians)} medians, {len(stored.means)} "
+            f"means and {len(stored.ways)} ways of measuring."
+        )
+    if max(stored.ways, default=-1) >= len(stored.how):
+        raise RunReadError(
+            f"{path}: a launch was measured in way {max(stored.ways)}, and the cell lists {len(stored.how)} ways."
+        )
+    if not all(_BURST.fullmatch(value) for way in stored.how for name, value in way if name == "burst"):
+        raise RunReadError(f"{path}: a burst that is not a number of operations.")
+    transports = stored.transports or (None,)
+    values = zip(stored.launches, stored.medians, stored.means, stored.ways, cycle(transports), strict=False)
+    repeatable: Mapping[str, tuple[float, ...]] = stored.repeatable
+    for launch, median, mean, way, transport in values:
+        facts = Facts("ok", stored.work, stored.how[way], contended=launch in stored.contended, transport=transport)
+        extra = Extra(stored.cpu.get(launch), repeatable=repeatable)
+        builder.row(stored.case, launch, facts, extra, median, mean)
+        repeatable = {}

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from collbench.analysis.environment import unlike
-from collbench.analysis.factors import normalised
+from collbench.analysis.factors import normalised, unlike
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage
+from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage, sources
 from collbench.cli import options as flags
 from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
@@ -50,7 +49,7 @@ def read(path: Path) -> Observed:
     """A run, or a folder of runs of which each is one launch of the same, else RequestError; flaws go to stderr."""
     with flags.waiting_for(f"reading {path}"):
         observed = observe(path)
-    refuse_same([observed])
+    refuse_same(sources(observed))
     if apart := unlike(observed):
         listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
         raise RequestError(f"{path}: the runs in this folder are not launches of the same:{listed}\nPut each kind into "
@@ -65,7 +64,7 @@ def read(path: Path) -> Observed:
 def read_each(paths: Sequence[Path]) -> list[Observed]:
     """As `read`, of several; RequestError also where two of them hold the same launches."""
     observed = [read(path) for path in paths]
-    refuse_same(observed)
+    refuse_same(sources(*observed))
     return observed
 
 
@@ -181,10 +180,9 @@ def advise_command(options: _AdviseOptions) -> None:
 
     Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
-    from collbench.analysis.advise import advise
-    from collbench.analysis.guidelines import check
+    from collbench.analysis.advise import advise, check_guidelines
+    from collbench.analysis.compare import planned
     from collbench.analysis.options import differing, fixed_cells, merged, parse_fixed, questions
-    from collbench.analysis.own_sides import planned
     from collbench.analysis.pairs import refuse_not_alternated
     from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
 
@@ -196,7 +194,7 @@ def advise_command(options: _AdviseOptions) -> None:
         given = parse_fixed(options.given, own_axes(observed.cells))
         sides = planned(fixed_cells(observed, given), margin)
         advices = complete(advise(questions(observed, given), observed.interleaved, margin), observed.interleaved)
-        guidelines = check(observed, margin)
+        guidelines = check_guidelines(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
     answers = brief(advices, misleading, sides, options.why or style in COMPLETE)
     tables = evidence(advices, guidelines)

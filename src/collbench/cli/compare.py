@@ -13,17 +13,14 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis import baseline as baselines
-from collbench.analysis import pairs as pairs_module
 from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.environment import facts
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.factors import FACTORS, facts_of, find_factor
 from collbench.analysis.history import History, history, since_run
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
-from collbench.analysis.runs import Observed, refuse_own_baseline
+from collbench.analysis.runs import Observed, load_baseline, refuse_own_baseline, save_baseline
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
 from collbench.errors import RequestError, suggestion
@@ -111,8 +108,8 @@ Paired = tuple[list[Pair], bool, int]  #: Pairs, are their launches paired, how 
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     """The names of axes, facts and ways of measuring; RequestError of others."""
-    of_runs = (name for run in runs for name in facts(run, run.cells))
-    names_of_runs = {*axes_by_name(*runs), *METHODS, pairs_module.NAME, *of_runs}
+    of_runs = (name for run in runs for name in facts_of(run, run.cells))
+    names_of_runs = {*axes_by_name(*runs), *METHODS, "transport", *of_runs}
     for name in sorted(ignored - names_of_runs):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(names_of_runs))}")
     return ignored
@@ -146,7 +143,7 @@ def _two_sides(options: _CompareOptions) -> list[Observed]:
                            f"or what the sides of one differ in: --by {', '.join(FACTORS)}. For differences by chance: "
                            "collbench selftest.")  # fmt: skip
     if baseline:
-        base, other = baselines.load(baseline), read(runs[0])
+        base, other = load_baseline(baseline), read(runs[0])
         refuse_own_baseline(base, other)
         return [base, other]
     return read_each(runs)
@@ -155,7 +152,7 @@ def _two_sides(options: _CompareOptions) -> list[Observed]:
 def _between_runs(options: _CompareOptions, base: Observed, other: Observed) -> Paired:
     if options.in_blocks:
         refuse_not_alternated(base, other)
-    of_both = sorted({*facts(base, base.cells), *facts(other, other.cells)})
+    of_both = sorted({*facts_of(base, base.cells), *facts_of(other, other.cells)})
     factor = find_factor(options.by, of_both, own_axes([*base.cells, *other.cells])) if options.by else None
     pairs = across(base, other, factor, _known(names(options.ignored), base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
@@ -191,7 +188,7 @@ def _save(options: _CompareOptions, path: Path) -> int:
     if failed or observed.flaws:
         why = f"{counted(failed, 'cell')} failed in some launches" if failed else flaw_text(observed.flaws[0])
         raise RequestError(f"--save-baseline: {run} is not fit for a baseline: {why}. Measure it again.")
-    kept = baselines.keep(observed, path)
+    kept = save_baseline(observed, path)
     click.echo(f"{path}: a baseline of {counted(kept, 'cell')}. Compare a run with it: "
                f"collbench compare RUN --baseline {path}")  # fmt: skip
     return 0

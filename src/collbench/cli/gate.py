@@ -25,13 +25,12 @@ from click.core import ParameterSource
 from collbench import errors
 from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.compare import Comparison, compare, question_of
-from collbench.analysis.deciding import standing_of_sides
 from collbench.analysis.estimate import FEWEST, stats
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import within
-from collbench.analysis.planning import cost, false_positives, movements, smallest
+from collbench.analysis.planning import cost, false_positives, movements, smallest, standing_of_sides
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables

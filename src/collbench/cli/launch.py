@@ -18,9 +18,9 @@ import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.deciding import standing
 from collbench.analysis.estimate import stats
 from collbench.analysis.pairs import own_sides
+from collbench.analysis.planning import standing
 from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags

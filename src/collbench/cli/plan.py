@@ -21,11 +21,10 @@ import msgspec
 from collbench import backends, workloads
 from collbench.analysis.compare import compare
 from collbench.analysis.conclusions import JudgedConclusion, planned_conclusions
-from collbench.analysis.deciding import questions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
 from collbench.analysis.papers import Item, Paper, library_name, representatives
-from collbench.analysis.planning import power
+from collbench.analysis.planning import power, questions
 from collbench.analysis.results import cells_of
 from collbench.cli import options as flags
 from collbench.cli.analyse import read

@@ -17,8 +17,8 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from collbench.analysis.deciding import TRIED, OpenAtPlace, PairStatus, next_block, standing, still_open
 from collbench.analysis.estimate import FEWEST
+from collbench.analysis.planning import TRIED, OpenAtPlace, PairStatus, next_block, standing, still_open
 from collbench.analysis.results import Cell, cells_of, some_from
 from collbench.analysis.runs import shortage
 from collbench.cli.options import typed_margins, typed_share

@@ -12,13 +12,22 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import Advice, Apart, AtSize, Range
+from collbench.analysis.advise import (
+    Advice,
+    Apart,
+    AtSize,
+    Crossover,
+    GuidelineResult,
+    Range,
+    Recovery,
+    crossover,
+    factor_effects,
+    recoveries,
+)
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.analysis.runs import Observed
-from collbench.analysis.tradeoffs import Crossover, Recovery, crossover, factor_effects, recoveries
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, in_place_order, is_program, operation, variant
 from collbench.report.numbers import change, digits, extent, interval, times

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import to_builtins
 
 from collbench.analysis.change_points import FEWEST, LEAST, WAVES
-from collbench.analysis.environment import side_of
+from collbench.analysis.factors import side_of
 from collbench.analysis.history import CellSeries, Change, Event, History, Lack, TimedRun, Trend
 from collbench.report.caveats import flaw_text
 from collbench.report.headings import apart, heading, place_name, size_text

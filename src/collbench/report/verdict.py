@@ -10,11 +10,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from collbench.analysis.compare import Comparison, Reason
-from collbench.analysis.deciding import standing, standing_of_sides, still_open
+from collbench.analysis.compare import MOST, Comparison, Reason
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.launches import SLOW, Slow
-from collbench.analysis.planning import MOST
+from collbench.analysis.planning import standing, standing_of_sides, still_open
 from collbench.analysis.results import Cell
 from collbench.report import caveats, headings
 from collbench.report.numbers import change, extent, span

@@ -7,12 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from collbench.analysis import environment
-from collbench.analysis.advise import advise
-from collbench.analysis.compare import Comparison
-from collbench.analysis.guidelines import check
+from collbench.analysis.advise import advise, check_guidelines
+from collbench.analysis.compare import Comparison, Suite, by_suite, factors_of, of_collectives
+from collbench.analysis.factors import facts_of
 from collbench.analysis.options import Question, questions
-from collbench.analysis.own_sides import Suite, by_suite, factors_of, of_collectives
 from collbench.analysis.predictions import training_steps
 from collbench.analysis.runs import Observed
 from collbench.report import advice, verdict
@@ -63,7 +61,7 @@ def chapter(
     for name, of_factor in compared.items():
         refused = [of_factor] if isinstance(of_factor, str) else []
         sections.append(_verdicts(name, refused, [] if isinstance(of_factor, str) else of_factor))
-    if guidelines := check(collectives, margin):
+    if guidelines := check_guidelines(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
         sections.append(Section("Training steps", tables=tuple(step_tables(steps))))
@@ -147,7 +145,7 @@ def paper_chapter(reference: str, judged: Beside) -> Chapter:
 
 def _about(observed: Observed) -> tuple[Table, ...]:
     first = observed.manifests[0]
-    rows = [(name, value) for name, value in environment.facts(observed, observed.cells).items() if value]
+    rows = [(name, value) for name, value in facts_of(observed, observed.cells).items() if value]
     rows += [("measured", first.created), ("command", " ".join(first.command))]
     machine = Table("Where and how it was measured", ("fact", "value"), tuple(rows))
     return (machine,) if first.experiment is None else (machine, _sides(first))
