@@ -46,7 +46,7 @@ from collbench.analysis.factors import FACTORS
 from collbench.analysis.runs import observe
 from collbench.cli import COMMANDS
 from collbench.launch import folders
-from collbench.launch.shipped import plans
+from collbench.registry import plans
 from collbench.schema.plan import WORLD_KEYS
 
 ROOT = Path(__file__).parents[2]

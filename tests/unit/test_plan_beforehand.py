@@ -20,9 +20,9 @@ from collbench.launch.cells import LaunchPart
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
-from collbench.launch.shipped import find_plan
+from collbench.launch.stacks import ignored_keys, indistinct_sides, preview_of
 from collbench.machine.topology import Core, Topology
+from collbench.registry import find_plan
 from collbench.schema.plan import Plan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}

@@ -46,10 +46,10 @@ from collbench.errors import (
 from collbench.launch.collect import placed_case
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
-from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
+from collbench.registry import find_plan
 from collbench.report import sensitivity
 from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason

@@ -23,8 +23,8 @@ from collbench.bindings.spec import WorldSettings
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
 from collbench.cli.terminal import opened
 from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
-from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
+from collbench.registry import find_plan
 from collbench.report import STYLES, Style, new_style
 from collbench.run.binding import bind
 from collbench.run.expand import parameters_of

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import RequestError, suggestion, to_install
+from collbench.launch.cells import LIBRARY_PATH, names_of
 from collbench.launch.engines.host import probe
-from collbench.launch.overrides import LIBRARY_PATH, names_of
 from collbench.machine.facts import rank_facts
 from collbench.schema.files import refuse_irregular
 from collbench.schema.plan import Plan, Side

@@ -17,11 +17,10 @@ from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
 from collbench.launch.duet import Ensemble, run_together
 from collbench.launch.engines.spec import LaunchSession, cleaned
-from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, refuse_too_large
+from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, notes, refuse_too_large
 from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.live_world import LaunchTask
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.waiting import StopCheck
 from collbench.machine import facts

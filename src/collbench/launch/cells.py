@@ -1,10 +1,16 @@
-"""The cells of a launch plan and the order of their launches. Pure: a plan can be shown before anything starts."""
+"""The cells of a launch plan, what it gives the ranks of each, and the order of launches.
+
+Pure, but for the links to library files: a plan can be shown before anything starts.
+"""
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -15,6 +21,7 @@ from collbench.errors import PlanError
 from collbench.run.expand import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
+from collbench.schema.record import WATCHED, stem_of
 from collbench.units import counted
 from collbench.workloads.program import Program, ProgramCase
 
@@ -233,3 +240,111 @@ def order_of(plan: Plan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
         block = [cell for group in groups for cell in generator.sample(group, len(group))]
         order += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(order))]
     return tuple(order)
+
+
+# What a plan sets for every rank besides its place: variables, and library files that are found before others.
+#
+# Of a library that is put in front, ranks find that one file and no other of its folder: on the host by links in a
+# folder of the launch, in a container by mounts. `run/facts_of_ranks.py` tells what they loaded then.
+
+#: Where containers have them.
+INSIDE, INSIDE_PRELOAD = PurePosixPath("/collbench/lib"), PurePosixPath("/collbench/preload")
+
+LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """`variables` by name; `libraries` and `preload` are paths of the host. `before`: the LD_LIBRARY_PATH of ranks."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    before: str = ""
+
+    def on_host(self, folder: Path) -> dict[str, str]:
+        """Variables for ranks on the host, where `folder` has the links."""
+        return self._variables(str(folder), tuple(str(Path(path).resolve()) for path in self.preload))
+
+    def inside(self) -> dict[str, str]:
+        """Variables for ranks in a container with the mounts."""
+        return self._variables(str(INSIDE), tuple(str(INSIDE_PRELOAD / Path(path).name) for path in self.preload))
+
+    def _variables(self, folder: str, preload: tuple[str, ...]) -> dict[str, str]:
+        parts = {
+            LIBRARY_PATH: (folder, self.variables.get(LIBRARY_PATH, self.before)) if self.libraries else (),
+            PRELOAD: (*preload, self.variables.get(PRELOAD, "")) if preload else (),
+        }
+        return {name: ":".join(filter(None, words)) for name, words in parts.items() if words}
+
+    def _named(self) -> dict[str, Path]:
+        """The library files, by each name that they may be asked for."""
+        return {name: Path(path).resolve() for path in self.libraries for name in names_of(path)}
+
+    def mounts(self) -> dict[str, str]:
+        """By path in a container, the file of the host."""
+        preload = {str(INSIDE_PRELOAD / Path(path).name): str(Path(path).resolve()) for path in self.preload}
+        return {str(INSIDE / name): str(path) for name, path in self._named().items()} | preload
+
+    def link(self, folder: Path) -> None:
+        """Make the links of `on_host`.
+
+        Raises:
+            OSError: a link cannot be made.
+        """
+        if self.libraries:
+            folder.mkdir(mode=0o755)
+        for name, path in self._named().items():
+            (folder / name).symlink_to(path)
+
+    def links(self, folder: Path) -> tuple[str, ...]:
+        """The same as commands that a person would type."""
+        made = [f"ln -s {shlex.quote(str(path))} {folder / name}" for name, path in self._named().items()]
+        return (f"install -d {folder}", *made) if made else ()
+
+
+NO_OVERRIDES = Overrides()
+
+
+def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overrides:
+    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`.
+
+    They tell which file they loaded of these libraries, and of those that are `watched`.
+    """
+    names = dict.fromkeys((*(stem_of(path) for path in (*plan.libraries, *plan.preload)), *watched))
+    watching = {WATCHED: ",".join(names)} if names else {}
+    return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before)
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Names by which a library may be asked for: `libmpi.so.40.1`, `libmpi.so.40`, `libmpi.so`; links are followed."""
+    names: dict[str, None] = {}
+    for name in (Path(path).name, Path(path).resolve().name):
+        stem, _, rest = name.partition(".so")
+        versions = rest.split(".")
+        names |= dict.fromkeys(f"{stem}.so{'.'.join(versions[:end])}" for end in range(len(versions), 0, -1))
+    return tuple(names)
+
+
+def refuse_overrides(plan: Plan, engine: str) -> None:
+    """Whether an engine that starts the ranks itself is to give them something.
+
+    Raises:
+        PlanError: it is.
+    """
+    for key in ("variables", "libraries", "preload"):
+        if getattr(plan, key):
+            raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "
+                            "Set them there, or measure on docker, podman or the host.")  # fmt: skip
+
+
+def refuse_missing_files(plan: Plan) -> None:
+    """Whether the library files of a plan are there.
+
+    Raises:
+        PlanError: one is not.
+    """
+    for key in ("libraries", "preload"):
+        for path in getattr(plan, key):
+            if not Path(path).is_file() or not os.access(path, os.R_OK):
+                raise PlanError(f"{key}: {path}: no such file, or it cannot be read.")

@@ -24,8 +24,7 @@ import msgspec
 from collbench.errors import CollbenchError, LaunchFailed, RunReadError
 from collbench.launch.engines.spec import OpenWorld, Running
 from collbench.launch.folders import open_folder, open_plain
-from collbench.launch.launchers import Argv, RankLauncher, Request
-from collbench.launch.relay import LARGEST
+from collbench.launch.launchers import LARGEST, Argv, RankLauncher, Request
 from collbench.launch.waiting import LONGEST_PASS, Lines, Log, Timeouts
 
 #: Fields of /proc/PID/stat from the state on: state, number of threads, time of the start, and status for wait(2).

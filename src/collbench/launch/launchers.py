@@ -1,11 +1,21 @@
-"""How the library of an image starts its ranks, across containers too: a table of commands for each."""
+"""How the library of an image starts its ranks, across containers too: a table of commands for each.
+
+And `collbench-relay HOST COMMAND...`, which stands in for ssh inside a container where Open MPI's mpirun starts its
+daemons. It leaves the request in the relay folder, which only this container has, and waits until the driver of the
+launch has removed it: then the command runs in the container of that name.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from collbench.errors import ImageMissing
 from collbench.machine.launcher import PMI
@@ -270,3 +280,20 @@ def get(vendor: str, image: str) -> RankLauncher:
     if vendor not in names():
         raise ImageMissing(f"image {image}: holds {vendor or 'no MPI'}; the launcher starts {', '.join(names())}.")
     return _BY_VENDOR[vendor]
+
+
+#: Largest request that the driver reads (bytes), and the relay's longest wait for the driver (s).
+LARGEST, LIMIT = 1 << 16, 60.0
+
+
+def relay() -> None:
+    """Leave a request, wait until it is removed."""
+    request = Path(os.environ.get("COLLBENCH_RELAY", "/collbench/relay"), f"{os.getpid()}.request")
+    draft = request.with_suffix(".draft")
+    draft.write_text(json.dumps(sys.argv[1:]), encoding="utf-8")
+    draft.rename(request)
+    until = time.monotonic() + LIMIT
+    while request.exists():
+        if time.monotonic() > until:
+            sys.exit(f"collbench-relay: the driver did not start a daemon on {sys.argv[1]} within {LIMIT:g} s")
+        time.sleep(0.01)

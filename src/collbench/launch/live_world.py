@@ -27,11 +27,11 @@ from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import CollectedRecord, left_behind
 from collbench.launch.engines.spec import LaunchSession, Stack, WorldSpec
+from collbench.launch.expansion import nccl_shortage, places, shm_shortage
 from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of, user_inside
 from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
 from collbench.launch.waiting import Log, Timeouts, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case

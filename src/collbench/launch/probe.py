@@ -23,9 +23,9 @@ from collbench.bindings.gpu.nccl import SONAME, nccl_version
 from collbench.bindings.gpu.shared_library import load
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
-from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
 from collbench.machine.cgroup import priority
+from collbench.registry import PACKAGE
 from collbench.run.facts_of_ranks import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -36,7 +36,7 @@ from collbench.timing.loop import native_loop
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "errors.py", "registry.py", "units.py",
-    "cli/measure.py", "cli/options.py", "cli/terminal.py", "launch/relay.py", "launch/shipped.py",
+    "cli/measure.py", "cli/options.py", "cli/terminal.py", "launch/launchers.py",
 )  # fmt: skip
 
 #: Endings of the files that count: code, and tables that are read while measuring.

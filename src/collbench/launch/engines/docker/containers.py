@@ -17,6 +17,7 @@ from collbench.launch.engines.docker.client import DOCKER, Docker, Execution, Ex
 from collbench.launch.engines.docker.look import look_at
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, SEALED, layout_of, program_of
 from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.expansion import sharing_of
 from collbench.launch.folders import (
     YOUNG,
     is_dead,
@@ -28,7 +29,6 @@ from collbench.launch.folders import (
 )  # fmt: skip
 from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import sharing_of
 from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.plan import Plan
 

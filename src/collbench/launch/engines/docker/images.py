@@ -17,8 +17,8 @@ from collbench.launch.engines.docker.containers import remove_all
 from collbench.launch.engines.docker.look import contents_of, find, inspect, reference_of
 from collbench.launch.engines.spec import cleaned
 from collbench.launch.probe import Contents
-from collbench.launch.shipped import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
 from collbench.launch.waiting import Stopping
+from collbench.registry import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
 
 #: What is needed to install collbench in addition to its code, and what is left out of that.
 _INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py")

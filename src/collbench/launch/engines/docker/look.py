@@ -16,7 +16,7 @@ import msgspec
 from collbench import workloads
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import launchers
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import LIBRARY_PATH, NO_OVERRIDES, LaunchCell, Overrides, overrides_of
 from collbench.launch.engines.docker.client import Docker, objects, translated
 from collbench.launch.engines.docker.spec import (
     ACCOUNT,
@@ -34,11 +34,10 @@ from collbench.launch.engines.docker.spec import (
     library_mounts,
 )
 from collbench.launch.engines.spec import Look, Looks
+from collbench.launch.expansion import sharing_of
 from collbench.launch.folders import folders, refuse_other_device, user_inside
-from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import sharing_of
 from collbench.machine.cgroup import under
 from collbench.schema.plan import Plan
 

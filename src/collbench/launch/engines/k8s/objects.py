@@ -14,10 +14,9 @@ import msgspec
 
 from collbench.launch.engines.k8s.site import K8sSite, merged
 from collbench.launch.engines.spec import LARGE_SHM, WorldSpec
-from collbench.launch.expansion import cores_of, shape_of
+from collbench.launch.expansion import OF_EVERY_RANK, cores_of, shape_of
 from collbench.launch.launchers import PORT, Argv
 from collbench.launch.placement import Box
-from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.schema.world import HOST, SHAPE
 
 Object = dict[str, Any]
@@ -72,7 +71,7 @@ _ALONE = f'export COLLBENCH_CONTAINER=c0; "$@"; code=$?; {_KEEP}'
 #: The last line that a look at an image prints.
 END = "collbench: end"
 
-_LOOK = f'"$@" 2>&1; python -m collbench.launch.node 2>&1; echo "{END}"; exec sleep {KEPT}'
+_LOOK = f'"$@" 2>&1; python -m collbench.machine.facts 2>&1; echo "{END}"; exec sleep {KEPT}'
 
 #: Ranks that need no launcher: all of a container are started here, numbered from those of the containers before.
 _DIRECT = """\

@@ -12,10 +12,9 @@ import msgspec
 
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.spec import SHARING, LadderStep, ladder_of
+from collbench.launch.engines.spec import SHARING, Cluster, LadderStep, ladder_of, read_site
 from collbench.launch.expansion import launcher_of
 from collbench.launch.placement import Placement
-from collbench.launch.site import Cluster, read_site
 from collbench.schema.axes import name_and_number
 from collbench.schema.plan import Plan
 from collbench.units import parse_duration

@@ -165,7 +165,7 @@ def hosts_of(
     Raises:
         EngineError: the job ended, not every node answers, or one does not see the folder of the job.
     """
-    argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
+    argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.machine.facts")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", limit)
     blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]

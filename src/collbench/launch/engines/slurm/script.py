@@ -16,10 +16,9 @@ from pathlib import Path
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm.site import RUNTIMES, WITHOUT_PROC_LINKS, SlurmSite, placing_options, uses_threads
 from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
+from collbench.launch.expansion import OF_EVERY_RANK, cores_of, each_of, parts_of, shapes_of
 from collbench.launch.launchers import Argv, RankLauncher
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.schema.world import SHAPE, text_of
 
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.

@@ -12,8 +12,8 @@ import msgspec
 
 from collbench.errors import PlanError, suggestion
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.spec import Cluster, read_site, refuse_libraries
 from collbench.launch.launchers import Argv
-from collbench.launch.site import Cluster, read_site, refuse_libraries
 from collbench.schema.plan import Plan
 
 _PLAN, _SITE = "in the plan", "in the site file"
