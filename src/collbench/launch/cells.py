@@ -10,6 +10,7 @@ import random
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -66,9 +67,7 @@ class LaunchCell:
         world = counted(self.ranks, "rank")
         if self.servers:
             world = f"{counted(self.servers, 'server')} and {counted(self.ranks - self.servers, 'worker')}"
-        if self.hosts > 1:
-            world += f" on {self.hosts} hosts"
-        return f"{' '.join(word for word in place if word)}, {world}"
+        return f"{' '.join(filter(None, place))}, {world}{f' on {self.hosts} hosts' if self.hosts > 1 else ''}"
 
     @property
     def plan_image(self) -> str:
@@ -114,11 +113,10 @@ def worlds_of(plan: Plan) -> tuple[tuple[int, int], ...]:
     Of a program with a parameter for its servers 0 is the world of one process alone. Collectives have no world of one
     rank beside others: it is the same under every policy, and no ranks communicate.
     """
-    if not plan.workers:
-        alone = not all(workloads.get(name).distributed for name in plan.workloads)
-        default = RANKS_OF_PROGRAMS if alone else DEFAULT_RANKS
-        return tuple((ranks, 0) for ranks in plan.ranks or default)
     programs = [workloads.get(name) for name in plan.workloads]
+    if not plan.workers:
+        default = DEFAULT_RANKS if all(program.distributed for program in programs) else RANKS_OF_PROGRAMS
+        return tuple((ranks, 0) for ranks in plan.ranks or default)
     numbers = {int(collectives.get(name).has_server) for name in plan.collectives}
     numbers |= {0 for program in programs if not program.servers}
     with_servers = plan.servers if any(program.servers for program in programs) else ()
@@ -144,8 +142,8 @@ def cases_in(plan: Plan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase
         PlanError: an unknown name, a root that is not a rank, or a program on several ranks.
     """
     inner = inner_plan(plan, cell)
-    backends_used = inner["backends"] if inner.collectives else ()
-    cases = tuple(dict.fromkeys(case for name in backends_used for case in cases_of(inner, name, cell.ranks)))
+    names = inner["backends"] if inner.collectives else ()
+    cases = tuple(dict.fromkeys(case for name in names for case in cases_of(inner, name, cell.ranks)))
     if inner.collectives and all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
         raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks. Raise ranks or workers.")
     return (*cases, *program_cases(inner, cell.ranks))
@@ -160,10 +158,10 @@ def check_backends(plan: Plan) -> None:
         RequestError: a cadence that none of them has.
     """
     names = dict.fromkeys(name for image in plan.images for name in backends_of(plan, image))
-    for name in names:
-        if backends.get(name).simulated:
+    for name, backend in ((name, backends.get(name)) for name in names):
+        if backend.simulated:
             raise PlanError(f"backend {name}: simulates its times and starts no ranks. Remove it from the launch plan.")
-        if backends.get(name).device == "gpu" and plan.device != "gpu":
+        if backend.device == "gpu" and plan.device != "gpu":
             raise PlanError(f'backend {name}: its data is on GPUs, and device is "cpu". Set device = "gpu".')
     refuse_cadence(plan, names)
 
@@ -179,22 +177,18 @@ def inner_plan(plan: Plan, cell: LaunchCell, folder: str = "") -> Plan:
         names = tuple(name for name in names if collectives.get(name).has_server == cell.servers)
     benchmarks = tuple(_with_servers(plan, cell, benchmark) for benchmark in plan.benchmarks
                        if _measured_in(plan, cell, workloads.get(name_of(benchmark))))  # fmt: skip
-    used = backends_of(plan, cell.plan_image) if names else ()
-    sizes = plan["sizes"] if names else None
     return msgspec.structs.replace(
-        plan.of_world(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
-    )
+        plan.of_world(), collectives=names, backends=backends_of(plan, cell.plan_image) if names else (),
+        benchmarks=benchmarks, sizes=plan["sizes"] if names else None, folder=folder,
+    )  # fmt: skip
 
 
 def _measured_in(plan: Plan, cell: LaunchCell, program: Program) -> bool:
     """Whether a cell has the storage, and where the plan counts workers, the servers of a program."""
-    if program.files != (cell.storage is not None):
-        return False
-    if not plan.workers:
-        return True
-    if not program.servers:
-        return cell.servers == 0
-    return cell.servers in plan.servers and (cell.servers > 0 or cell.ranks == 1)
+    has_servers = cell.servers == 0
+    if program.servers:
+        has_servers = cell.servers in plan.servers and (cell.servers > 0 or cell.ranks == 1)
+    return program.files == (cell.storage is not None) and (not plan.workers or has_servers)
 
 
 def _with_servers(plan: Plan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
@@ -206,14 +200,14 @@ def _with_servers(plan: Plan, cell: LaunchCell, benchmark: Benchmark) -> Benchma
     counts = workloads.get(name_of(benchmark)).servers
     if not plan.workers or not counts:
         return benchmark
-    own: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
-    if counts in own:
-        listed = list(own[counts]) if isinstance(own[counts], list | tuple) else [own[counts]]
+    keys: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
+    if counts in keys:
+        listed = list(keys[counts]) if isinstance(keys[counts], list | tuple) else [keys[counts]]
         raise PlanError(
-            f"benchmark {own['name']}: {counts} = {own[counts]!r}, and of a plan with workers servers says how many "
+            f"benchmark {keys['name']}: {counts} = {keys[counts]!r}, and of a plan with workers servers says how many "
             f"there are. Remove it from the benchmark, and write servers = {listed} beside workers."
         )
-    return own | {counts: cell.servers}
+    return keys | {counts: cell.servers}
 
 
 def communicates(plan: Plan) -> bool:
@@ -242,12 +236,7 @@ def order_of(plan: Plan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
     return tuple(order)
 
 
-# What a plan sets for every rank besides its place: variables, and library files that are found before others.
-#
-# Of a library that is put in front, ranks find that one file and no other of its folder: on the host by links in a
-# folder of the launch, in a container by mounts. `run/facts_of_ranks.py` tells what they loaded then.
-
-#: Where containers have them.
+#: Where containers have the library files that a plan gives.
 INSIDE, INSIDE_PRELOAD = PurePosixPath("/collbench/lib"), PurePosixPath("/collbench/preload")
 
 LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
@@ -255,7 +244,12 @@ LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 
 @dataclass(frozen=True)
 class Overrides:
-    """`variables` by name; `libraries` and `preload` are paths of the host. `before`: the LD_LIBRARY_PATH of ranks."""
+    """What a plan sets for every rank besides its place: variables, and library files that are found before others.
+
+    `variables` are by name; `libraries` and `preload` are paths of the host. `before`: the LD_LIBRARY_PATH of ranks. Of
+    a library that is put in front, ranks find that one file and no other of its folder: on the host by links in a
+    folder of the launch, in a container by mounts. `run/facts_of_ranks.py` tells what they loaded then.
+    """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
@@ -287,11 +281,7 @@ class Overrides:
         return {str(INSIDE / name): str(path) for name, path in self._named().items()} | preload
 
     def link(self, folder: Path) -> None:
-        """Make the links of `on_host`.
-
-        Raises:
-            OSError: a link cannot be made.
-        """
+        """Make the links of `on_host`, or raise OSError."""
         if self.libraries:
             folder.mkdir(mode=0o755)
         for name, path in self._named().items():
@@ -307,11 +297,8 @@ NO_OVERRIDES = Overrides()
 
 
 def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overrides:
-    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`.
-
-    They tell which file they loaded of these libraries, and of those that are `watched`.
-    """
-    names = dict.fromkeys((*(stem_of(path) for path in (*plan.libraries, *plan.preload)), *watched))
+    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`; with the libraries that are `watched`."""
+    names = dict.fromkeys((*map(stem_of, (*plan.libraries, *plan.preload)), *watched))
     watching = {WATCHED: ",".join(names)} if names else {}
     return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before)
 
@@ -320,30 +307,22 @@ def names_of(path: str) -> tuple[str, ...]:
     """Names by which a library may be asked for: `libmpi.so.40.1`, `libmpi.so.40`, `libmpi.so`; links are followed."""
     names: dict[str, None] = {}
     for name in (Path(path).name, Path(path).resolve().name):
-        stem, _, rest = name.partition(".so")
-        versions = rest.split(".")
-        names |= dict.fromkeys(f"{stem}.so{'.'.join(versions[:end])}" for end in range(len(versions), 0, -1))
+        stem, _, version = name.partition(".so")
+        parts = version.split(".")
+        names |= dict.fromkeys(f"{stem}.so{'.'.join(parts[:end])}" for end in range(len(parts), 0, -1))
     return tuple(names)
 
 
-def refuse_overrides(plan: Plan, engine: str) -> None:
-    """Whether an engine that starts the ranks itself is to give them something.
+def check_overrides(plan: Plan, starting: Collection[str]) -> None:
+    """Whether ranks can be given what the plan sets; `starting` are the engines that start the ranks themselves.
 
     Raises:
-        PlanError: it is.
+        PlanError: one of these would have to, or a library file is not there.
     """
-    for key in ("variables", "libraries", "preload"):
+    for engine, key in product(starting, ("variables", "libraries", "preload")):
         if getattr(plan, key):
             raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "
                             "Set them there, or measure on docker, podman or the host.")  # fmt: skip
-
-
-def refuse_missing_files(plan: Plan) -> None:
-    """Whether the library files of a plan are there.
-
-    Raises:
-        PlanError: one is not.
-    """
     for key in ("libraries", "preload"):
         for path in getattr(plan, key):
             if not Path(path).is_file() or not os.access(path, os.R_OK):

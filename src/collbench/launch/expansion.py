@@ -20,10 +20,9 @@ from collbench.launch.cells import (
     LaunchPart,
     cases_in,
     check_backends,
+    check_overrides,
     communicates,
     order_of,
-    refuse_missing_files,
-    refuse_overrides,
     storages_of,
     worlds_of,
 )
@@ -82,19 +81,18 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     sites = {name: Site(machine(name)) if machine else engine.site(plan) for name, engine in by_name.items()}
     for engine in by_name.values():
         if max(plan.hosts) > 1 and not engine.starts_ranks:
-            raise PlanError(
-                f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has several: "
-                "--on slurm --site FILE."
-            )
+            raise PlanError(f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has "
+                            "several: --on slurm --site FILE.")  # fmt: skip
     for side in plan.sides or (None,):
         with named_sides((side,)):
-            for engine in by_name.values():
-                if engine.starts_ranks:
-                    refuse_overrides(plan.of_sides((side,)), engine.name)
-            refuse_missing_files(plan.of_sides((side,)))
+            check_overrides(plan.of_sides((side,)), [engine.name for engine in by_name.values() if engine.starts_ranks])
     ladders = {policy: engine.ladder if policies.find_policy(policy)[0].in_containers else ()
                for policy, engine in engine_by_policy.items()}  # fmt: skip
-    left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
+    left_out = tuple(dict.fromkeys(
+        f"isolation {', '.join(steps)}: left out; engine {engine.name} has {', '.join(s.name for s in engine.ladder)}"
+        for policy, engine in engine_by_policy.items()
+        if ladders[policy] and (steps := lacking(engine.ladder, plan.isolation))
+    ))  # fmt: skip
     worlds = dict.fromkeys(
         LaunchCell(plan.image_of(side, image), policy, None, ranks, affinity, server, engine_by_policy[policy].name,
                    storage, seccomp, hosts, side, image if plan.image_of(side, image) != image else "")
@@ -118,9 +116,8 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     if not placements:
         raise PlanError(f"{'; '.join(left_out)}, and no cell is left. Name a step that it has.")
     cases = {cell: cases_in(plan, cell) for cell in placements}
-    expected = {
-        cell: frozenset(identity for case in of_cell for identity in case.identities) for cell, of_cell in cases.items()
-    }
+    expected = {cell: frozenset(identity for case in of_cell for identity in case.identities)
+                for cell, of_cell in cases.items()}  # fmt: skip
     return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out, tuple(sites.values()))
 
 
@@ -138,16 +135,6 @@ def engine_of(plan: Plan, policy: str) -> Engine:
     if not engine.ladder:
         raise PlanError(f"policy {policy}: engine {engine.name} makes no containers. Name one that does: docker.")
     return engine
-
-
-def _left_out(plan: Plan, contained: Iterable[Engine]) -> tuple[str, ...]:
-    """A line on the steps of a plan that the engine of its containers lacks."""
-    lines = {}
-    for engine in contained:
-        if steps := lacking(engine.ladder, plan.isolation):
-            known = ", ".join(step.name for step in engine.ladder)
-            lines[engine.name] = f"isolation {', '.join(steps)}: left out; engine {engine.name} has {known}"
-    return tuple(lines.values())
 
 
 def each_of(cell: LaunchCell) -> int:
@@ -174,14 +161,12 @@ def shape_of(cell: LaunchCell, placement: Placement) -> Shape:
     """What ranks compare with what they find, of a cell whose hosts are alike."""
     shared = len(placement.boxes[0].ranks)
     boxes: Boxes = "rank" if cell.policy == "single" else "host" if shared == each_of(cell) else shared
-    return Shape(
-        hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement),
-        boxes="none" if cell.isolation is None else boxes, crowded=placement.crowded,
-    )  # fmt: skip
+    boxes = "none" if cell.isolation is None else boxes
+    return Shape(hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement), boxes=boxes,
+                 crowded=placement.crowded)  # fmt: skip
 
 
 def shapes_of(cell: LaunchCell, placement: Placement) -> tuple[Shape, ...]:
-    """The same of every part of a cell."""
     return tuple(shape_of(part, placed) for part, placed in parts_of(cell, placement))
 
 
@@ -219,18 +204,16 @@ def refuse_too_large(
     for cell, cases in by_cell.items():
         needed, largest, less = max((_needed(case, plan.device) for case in cases), default=(0, "", ""))
         if needed > free * USABLE_SHARE:
-            raise PlanError(
-                f"{cell.title}: {largest} needs {format_bytes(needed)} of memory, and {format_bytes(free)} are free. "
-                f"{less}"
-            )
+            memory = f"{format_bytes(needed)} of memory, and {format_bytes(free)} are free"
+            raise PlanError(f"{cell.title}: {largest} needs {memory}. {less}")
 
 
 def _needed(case: CollectiveCase | ProgramCase, device: str) -> tuple[int, str, str]:
     """Bytes of host memory, the case as messages name it, and what takes less."""
     if isinstance(case, ProgramCase):
         return case.memory, case.title, how_to_fit(case)
-    of = f"{case.collective} of {format_bytes(case.size)}"
-    return buffers(case) if device == "cpu" else 0, of, "Lower sizes, ranks or workers."
+    title = f"{case.collective} of {format_bytes(case.size)}"
+    return buffers(case) if device == "cpu" else 0, title, "Lower sizes, ranks or workers."
 
 
 def buffers(case: CollectiveCase) -> int:
@@ -265,8 +248,8 @@ def groups_of(
 ) -> tuple[Group, ...]:  # fmt: skip
     """The launches of a block, in groups, in the order of their first launches.
 
-    `refused` says of sets of processors with an image that their worlds cannot live at once, and why. `free` is memory
-    in bytes; None: ask. Of a block that was interrupted, those that are `left` are in the groups that they were in.
+    `refused` says which worlds (`key_of`) cannot live at once, and why. `free` is memory in bytes; None: ask. Of a block
+    that was interrupted, those that are `left` are in the groups that they were in.
     """
     remaining = frozenset(launches if left is None else left)
     together: dict[object, list[Launch]] = {}
@@ -279,12 +262,10 @@ def groups_of(
         alone = why_alone(expanded, whole[0].cell) or refused.get(key) or _too_large(expanded, whole, free)
         if alone is None and len(whole) > MOST_WORLDS:
             groups += _around_reference(expanded, whole, remaining)
-            continue
-        alone = alone or ("single" if len(members) == 1 else None)
-        if alone is not None:
-            groups += [Group((launch,), alone) for launch in members]
-        elif members:
+        elif alone is None and len(members) > 1:
             groups.append(Group(members))
+        else:
+            groups += [Group((launch,), alone or "single") for launch in members]
     return tuple(groups)
 
 
@@ -307,30 +288,25 @@ def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
 def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
     """Why no other world can live beside one of this cell; None: one can."""
     placement, engine = expanded.placements[cell], engines.get(cell.engine)
-    reasons: tuple[tuple[bool, Alone], ...] = (
-        (expanded.plan.how == "blocks", "plan"),
-        (not (engine.local or engine.overlaps), "engine"),
-        (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
-        (
-            not all(
-                isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns(case.case)
-                for case in expanded.cases[cell]
-            ),
-            "programs",
-        ),
-        (placement.crowded, "oversubscribed"),
-    )
-    return next((reason for holds, reason in reasons if holds), None)
+    turns = all(isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns(case.case)
+                for case in expanded.cases[cell])  # fmt: skip
+    reasons: dict[Alone, bool] = {
+        "plan": expanded.plan.how == "blocks",
+        "engine": not (engine.local or engine.overlaps),
+        "gpus": bool(placement.gpus) or expanded.plan.device == "gpu",
+        "programs": not turns,
+        "oversubscribed": placement.crowded,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | None) -> Alone | None:
     """Each world holds the buffers of the case that all of them measure; what other machines have is not known."""
-    if not engines.get(members[0].cell.engine).local:
-        return None
     free = available_bytes() if free is None else free
+    if free is None or not engines.get(members[0].cell.engine).local:
+        return None
     largest = [max(_needed(case, "cpu")[0] for case in expanded.cases[launch.cell]) for launch in members]
-    needed = sum(sorted(largest)[-MOST_WORLDS:])
-    return "memory" if free is not None and needed > free * USABLE_SHARE else None
+    return "memory" if sum(sorted(largest)[-MOST_WORLDS:]) > free * USABLE_SHARE else None
 
 
 def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: Collection[Launch]) -> Iterator[Group]:
@@ -345,30 +321,23 @@ def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: C
     for turn in range(number):
         of_group = [launch for launch in others[turn::number] if launch in left]
         repeats = turn > 0 or reference not in left
-        if not of_group:
-            if not repeats:
-                yield Group((reference,), "single", reference)
-            continue
-        # it is started where it stands among all, so that which world is started first is as random as without it
-        started = [launch for launch in members if launch is reference or launch in of_group]
-        repeated = _measuring(expanded, reference, of_group) if repeats else reference
-        started = [repeated if launch is reference else launch for launch in started]
-        yield Group(tuple(started), None, repeated, repeats)
+        if of_group:
+            # it is started where it stands among all, so that which world is started first is as random as without it
+            repeated = _measuring(expanded, reference, of_group) if repeats else reference
+            started = (repeated if launch is reference else launch for launch in members
+                       if launch is reference or launch in of_group)  # fmt: skip
+            yield Group(tuple(started), None, repeated, repeats)
+        elif not repeats:
+            yield Group((reference,), "single", reference)
 
 
 def _measuring(expanded: ExpandedPlan, reference: Launch, others: Iterable[Launch]) -> Launch:
     """The reference, of which only what these launches measure is executed."""
-    wanted: set[Case] = set()
-    brief: set[Case] = set()
-    for launch in others:
-        part = launch.only or LaunchPart(expanded.expected[launch.cell])
-        wanted |= part.measured
-        brief |= part.brief
+    parts = [launch.only or LaunchPart(expanded.expected[launch.cell]) for launch in others]
     own = expanded.expected[reference.cell]
-    measured = frozenset(wanted & own)
-    if measured == own:
-        return replace(reference, only=None)
-    return replace(reference, only=LaunchPart(measured, frozenset(brief & own) - measured))
+    measured = own & frozenset[Case]().union(*(part.measured for part in parts))
+    brief = own & frozenset[Case]().union(*(part.brief for part in parts)) - measured
+    return replace(reference, only=None if measured == own else LaunchPart(measured, brief))
 
 
 # What ranks are given besides their place, and what a reader of their numbers must know -------------------------------
@@ -379,22 +348,15 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     engine = engines.get(cell.engine)
     if engine.starts_ranks:
         return ()
-    containers = {
-        rank: box.name if engine.makes_containers else facts.container()
-        for box in placement.boxes
-        for rank in box.ranks
-    }
-    return tuple(
-        Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
-        for rank, slot in enumerate(placement.slots)
-    )
+    containers = {rank: box.name if engine.makes_containers else facts.container()
+                  for box in placement.boxes for rank in box.ranks}  # fmt: skip
+    return tuple(Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
+                 for rank, slot in enumerate(placement.slots))  # fmt: skip
 
 
 def sharing_of(cell: LaunchCell) -> Sharing:
     """What the boxes of a cell share; everything where they isolate nothing."""
-    if cell.isolation is None:
-        return Sharing()
-    return step_of(engines.get(cell.engine).ladder, cell.isolation).sharing
+    return Sharing() if cell.isolation is None else step_of(engines.get(cell.engine).ladder, cell.isolation).sharing
 
 
 def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
@@ -403,10 +365,11 @@ def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
 
 
 def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
-    """Whether several containers share a network namespace, and so a hostname."""
-    if engines.get(cell.engine).starts_ranks:  # its nodes have names, and their containers are one node to the library
-        return False
-    return len(placement.boxes) > 1 and sharing_of(cell).net
+    """Whether several containers share a network namespace, and so a hostname.
+
+    Where an engine starts the ranks its nodes have names, and their containers are one node to the library.
+    """
+    return not engines.get(cell.engine).starts_ranks and len(placement.boxes) > 1 and sharing_of(cell).net
 
 
 #: Where each container has shared memory of its own, beside the /dev/shm that it shares with others.
@@ -436,11 +399,9 @@ def hides_peers(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
 
 def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ...]:
     """What a reader of this cell's numbers must know."""
-    workarounds = [
-        f"{name}={value}, because {reason}"
-        for name, value, reason in _workarounds(cell, placement, stack)
-        if name not in stack.overrides.variables  # that of the plan is in force
-    ]
+    # of variables that the plan sets, its own are in force
+    workarounds = [f"{name}={value}, because {reason}" for name, value, reason in _workarounds(cell, placement, stack)
+                   if name not in stack.overrides.variables]  # fmt: skip
     if refuses_cma(cell, placement, stack):
         calls = " and ".join(sorted(stack.refused, reverse=True))
         workarounds.insert(0, f"{calls} refused at this step: {stack.launcher.vendor} copies twice")
@@ -470,20 +431,16 @@ def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: 
     size, larger = sharing_of(cell).shm_bytes, _step_with_more(cell)
     if size is None or larger is None or not placement.shares_boxes:
         return None
-    return (
-        f"where GPUs are connected through host memory NCCL takes {format_bytes(NCCL_CONNECTION)} of /dev/shm for each "
-        f"connection and channel, and the step {cell.isolation} has {format_bytes(size)}. Use the step {larger}"
-    )
+    needed, there = format_bytes(NCCL_CONNECTION), f"the step {cell.isolation} has {format_bytes(size)}"
+    return (f"where GPUs are connected through host memory NCCL takes {needed} of /dev/shm for each connection and "
+            f"channel, and {there}. Use the step {larger}")  # fmt: skip
 
 
 def _step_with_more(cell: LaunchCell) -> str | None:
     """The first step of the cell's engine whose boxes have a larger /dev/shm of their own, if there is one."""
-    size = sharing_of(cell).shm_bytes
-    if size is None:
-        return None
-    ladder = engines.get(cell.engine).ladder
+    size, ladder = sharing_of(cell).shm_bytes, engines.get(cell.engine).ladder
     sizes = {step.name: step.sharing.shm_bytes for step in ladder if not step.sharing.host}
-    return next((name for name, larger in sizes.items() if larger is None or larger > size), None)
+    return next((name for name, larger in sizes.items() if size and (larger is None or larger > size)), None)
 
 
 def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | None:
@@ -493,12 +450,9 @@ def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | 
     needed = ranks * stack.launcher.shm_per_rank
     if sharing.shm_bytes is None or needed <= sharing.shm_bytes:
         return None
-    larger = _step_with_more(cell)
-    return (
-        f"{ranks} ranks of {stack.launcher.vendor} need about {format_bytes(needed)} of shared memory, and /dev/shm at "
-        f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}. "
-        f"Use {f'the step {larger}, or ' if larger else ''}fewer ranks per container"
-    )
+    larger, there = _step_with_more(cell), f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}"
+    return (f"{ranks} ranks of {stack.launcher.vendor} need about {format_bytes(needed)} of shared memory, and /dev/shm "
+            f"at {there}. Use {f'the step {larger}, or ' if larger else ''}fewer ranks per container")  # fmt: skip
 
 
 #: What ranks of every engine are given, where its site says nothing else.
