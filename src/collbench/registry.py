@@ -99,11 +99,7 @@ def _by_name(folder: str, ending: str) -> dict[str, Path]:
 
 
 def find_plan(text: str) -> Path:
-    """The file of this path, else the plan of this name.
-
-    Raises:
-        PlanError: there is neither.
-    """
+    """The file of this path, else the plan of this name, or PlanError: there is neither."""
     path, known = Path(text), plans()
     if text in known and not path.is_file():
         return known[text]
@@ -138,11 +134,7 @@ def find_dockerfile(text: str) -> tuple[str, Path]:
 
 
 def find_layer(text: str) -> Path:
-    """The Dockerfile of what can be put on an image.
-
-    Raises:
-        RequestError: there is none of this name.
-    """
+    """The Dockerfile of what can be put on an image, or RequestError: there is none of this name."""
     known = dockerfiles("containers/with")
     if text not in known:
         raise RequestError(f"--with {text}: unknown. {nearest_and_all(text, tuple(known))}")

@@ -130,8 +130,8 @@ def plan_command(options: _PlanOptions) -> None:
         say(terminal([_power(expanded, options.like, options.margin)]), nl=False)
     elif comparisons(expanded):
         click.echo("what so many launches decide: --like RUN, an earlier run of this machine")
-    here = preview_of(expanded)
-    for line in (*indistinct_sides(plan), *before_measuring(expanded, here.missing), *here.lines):
+    lines, missing = preview_of(expanded)
+    for line in (*indistinct_sides(plan), *before_measuring(expanded, missing), *lines):
         say(line)
 
 

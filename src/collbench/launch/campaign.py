@@ -36,20 +36,13 @@ from collbench.yardsticks import resolutions
 
 def cores_here(cell: LaunchCell, placement: Placement) -> frozenset[int]:
     """The cores of a cell's ranks on this machine; empty where they are on another one, or not known."""
-    if not engines.get(cell.engine).local:
-        return frozenset()
-    return frozenset(core for slot in placement.slots for core in slot.cores)
+    slots = placement.slots if engines.get(cell.engine).local else ()
+    return frozenset(core for slot in slots for core in slot.cores)
 
 
 @contextlib.contextmanager
 def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset[int]) -> Iterator[None]:
-    """Read the yardsticks on these cores before and after launches that are performed at the same time.
-
-    A launch that raises has no reading after it.
-
-    Raises:
-        Exception: what the sink raises.
-    """
+    """Read the yardsticks on these cores before and, if nothing is raised, after launches that are at once."""
 
     def take(moment: Moment) -> YardstickReading:
         readings = yardsticks.take(cores)
@@ -91,22 +84,13 @@ def all_cleaned(sessions: Mapping[str, LaunchSession]) -> contextlib.ExitStack:
 
 
 def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, LaunchSession]:
-    """The engines that a plan's cells name.
-
-    Raises:
-        EngineError: one does not answer.
-    """
+    """The engines that a plan's cells name, or EngineError: one does not answer."""
     names = dict.fromkeys(cell.engine for cell in expanded.cells)
-    chosen = [engines.get(name) for name in names]
-    return {engine.name: engine.connect(expanded.plan, check) for engine in chosen}
+    return {name: engines.get(name).connect(expanded.plan, check) for name in names}
 
 
 def expand_and_check(plan: Plan) -> ExpandedPlan:
-    """The plan, expanded, and refused where this can be told without an engine.
-
-    Raises:
-        CollbenchError: it needs something that does not exist here.
-    """
+    """The plan, expanded, or CollbenchError: it needs what does not exist here, as far as no engine has to be asked."""
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
     refuse_unusable_folder(expanded.cells, plan.storage_folder)
@@ -138,13 +122,9 @@ Known = Mapping[tuple[Case, int], float | None]
 
 
 def run_campaign(
-    prepared: PreparedCampaign,
-    sink: LaunchSink,
-    done: frozenset[tuple[LaunchCell, int]],
-    known: Known,
-    check: StopCheck,
-    wanted: Wanted = lambda block: None,
-) -> None:
+    prepared: PreparedCampaign, sink: LaunchSink, done: frozenset[tuple[LaunchCell, int]], known: Known,
+    check: StopCheck, wanted: Wanted = lambda block: None,
+) -> None:  # fmt: skip
     """Perform every launch that is not `done`; records that are `known` are not written twice.
 
     Before each block `wanted` says which cells are launched in it, and what they measure. Where none is, the experiment
@@ -188,9 +168,8 @@ class _Campaign:
             refused = refused or self._perform(group, levels[key])
             if refused is not None:
                 self.refused[key] = refused
-                for launch in group.launches:
-                    if not (group.repeats and launch is group.reference):
-                        self._perform(Group((launch,), refused), {})
+                for launch in group.kept:
+                    self._perform(Group((launch,), refused), {})
 
     def _levels(self, reference: Launch) -> dict[Case, float]:
         """The times (log of s) of a reference that was measured before the run was interrupted."""
@@ -223,7 +202,7 @@ class _Campaign:
             check()
             return played.refused
         for launch, collector, outcome in zip(group.launches, collectors, played.outcomes, strict=True):
-            if not (group.repeats and launch is group.reference):
+            if launch in group.kept:
                 collector.finish(outcome.transport, outcome.failure)
         check()
         if any(isinstance(outcome.failure, LaunchLost) for outcome in played.outcomes):
@@ -262,20 +241,14 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
     ranks = max(cell.ranks for cell in prepared.expanded.cells)
     libraries = dict.fromkeys(lib for image in (*stacks.environments, *stacks.images) for lib in image.libraries)
     return manifest_of(
-        plan,
-        command,
-        ranks=ranks,
-        protocol=protocol(plan, plan.gate, plan.cadence),
-        thread_level={"requested": plan["thread_level"]},
-        launcher="collbench launch",
-        libraries=tuple(libraries),
-        hosts=stacks.hosts or (facts.host(range(ranks)),),
-        environment=stacks.environment,
+        plan, command, ranks=ranks, protocol=protocol(plan, plan.gate, plan.cadence),
+        thread_level={"requested": plan["thread_level"]}, launcher="collbench launch", libraries=tuple(libraries),
+        hosts=stacks.hosts or (facts.host(range(ranks)),), environment=stacks.environment,
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
             allocation=stacks.allocation, until=plan.until, yardsticks=resolutions(),
-            slices=plan.slices if any(isinstance(one, int) for one in at_once(prepared.expanded).values()) else None,
+            slices=plan.slices if any(isinstance(many, int) for many in at_once(prepared.expanded).values()) else None,
         ),
     )  # fmt: skip
 

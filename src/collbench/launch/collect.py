@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-#: Largest samples file that is read (bytes): 10 million samples of 8 bytes on 64 ranks would be larger.
-LARGEST = 1 << 30
-
-#: Longest line of records.jsonl (bytes): a record of 256 ranks takes a tenth of it.
-LONGEST_LINE = 1 << 20
+#: Largest samples file that is read, and longest line of records.jsonl (bytes): 10 million samples of 8 bytes on 64
+#: ranks would be larger, a record of 256 ranks takes a tenth of it.
+LARGEST, LONGEST_LINE = 1 << 30, 1 << 20
 
 #: How many notes of a record are kept, and how many characters of each and of its reason.
 MOST_NOTES, LONGEST_TEXT = 12, 2_000
@@ -91,12 +89,12 @@ def cut(text: str) -> str:
 def _lines(root: int) -> Iterator[bytes]:
     """The complete lines of records.jsonl; none where there is no such file."""
     try:
-        opened = open_plain(root, "records.jsonl")
+        file = open_plain(root, "records.jsonl")
     except RunReadError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return
         raise
-    with opened as file:
+    with file:
         number = 1
         while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
             yield line
@@ -185,7 +183,7 @@ class RecordCollector:
         if failure is not None and self._missing:
             missing = sorted(self._missing, key=lambda case: (case.workload, case["size"], repr(case)))
             lost = LOST if isinstance(failure, LaunchLost) else ""
-            reason, log = f"{lost}{cut(str(failure))}", tuple(cut(line) for line in failure.log)
+            reason, log = f"{lost}{cut(str(failure))}", tuple(map(cut, failure.log))
             for case in missing if self._each else missing[:1]:
                 record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
                 self._sink.add(with_placement(record, self._launch, transport, False), None)
@@ -205,11 +203,10 @@ def with_placement(
 
     `device` is the one that the engine says its storage is on.
     """
-    known = record.oversubscribed is not None
     return msgspec.structs.replace(
         record, case=placed_case(record.case, launch.cell), launch=launch.number,
         transport=storage_text(record.transport or transport, device),
-        oversubscribed=record.oversubscribed or crowded if known else None,
+        oversubscribed=None if record.oversubscribed is None else record.oversubscribed or crowded,
     )  # fmt: skip
 
 

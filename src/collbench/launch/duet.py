@@ -115,6 +115,7 @@ class _Conversation:
     def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
         self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
         self._plan: Plan = ensemble.assignments[0].plan
+        self._limits = limits_of(self._plan, 1)
         self._numbers = {case: number for number, case in enumerate(ensemble.order)}
         self._slept: list[bool] = []  # of all slices so far, whether their world slept before
         self._refused: Alone | None = None
@@ -122,7 +123,7 @@ class _Conversation:
     def held(self) -> Alone | None:
         """Why these worlds cannot live at once; None: they did, to the end of each."""
         for world in self._worlds:
-            self._wait_for(world, ("stands",), self._limit + limits_of(self._plan, 1).start)
+            self._wait_for(world, ("stands",), self._limits.case + self._limits.start)
         if any(world.over and world.unreachable for world in self._worlds):
             return "unreachable"
         if len({world.cores for world in self._alive}) > 1:
@@ -143,14 +144,9 @@ class _Conversation:
     def _alive(self) -> list[LiveWorld]:
         return [world for world in self._worlds if not world.over]
 
-    @property
-    def _limit(self) -> float:
-        """The longest wait for a report (s)."""
-        return limits_of(self._plan, 1).case
-
     def _wait_for(self, world: LiveWorld, expected: Collection[str], limit: float | None = None) -> Report | None:
         """What a world reports next, one of what is `expected`, while the others are looked at; None: it is over."""
-        limit = self._limit if limit is None else limit
+        limit = self._limits.case if limit is None else limit
         waited, last = 0.0, time.monotonic()
         while not world.over:
             self._check()
@@ -162,8 +158,8 @@ class _Conversation:
                     world.stands, world.holds = report.case, report.holds or world.holds
                     world.cores = report.cores or world.cores
                 return report
-            for one in self._worlds:
-                one.look()
+            for other in self._worlds:
+                other.look()
             now = time.monotonic()
             waited, last = waited + min(now - last, LONGEST_PASS), now
             if waited > limit and not world.over:
@@ -172,10 +168,8 @@ class _Conversation:
 
     def _goes_on(self, world: LiveWorld, report: Report) -> bool:
         """Whether it does not stand before a case that is not its own, or that it has left behind."""
-        if report.case is None:
-            return True
-        last = -1 if world.stands is None else self._numbers[world.stands]
-        return report.case in world.assignment.expected and self._numbers[report.case] > last
+        last, case = -1 if world.stands is None else self._numbers[world.stands], report.case
+        return case is None or (case in world.assignment.expected and self._numbers[case] > last)
 
     def _ask(self, world: LiveWorld, order: Order, *expected: str) -> Report | None:
         world.order(order)
@@ -211,10 +205,8 @@ class _Conversation:
     def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round]:
         """All rounds of a case; none: a world died, so that the case begins again with the others."""
         gate: Gate = "barrier" if any(report.gate == "barrier" for report in ready) else ready[0].gate
-        slack, seconds = (
-            max(report.slack for report in ready),
-            max(self._rule.seconds, *(report.shortest for report in ready)),
-        )
+        slack = max(report.slack for report in ready)
+        seconds = max(self._rule.seconds, *(report.shortest for report in ready))
         samples, rounds, anew, hopeless, enough = max(report.samples for report in ready), list[Round](), True, 0, False
         began = time.monotonic()
         while not enough:
@@ -252,24 +244,22 @@ class _Conversation:
     ) -> dict[LiveWorld, Duet]:  # fmt: skip
         """Of each member its part in a case, of one measure where these have names; none: too little was in time."""
         # a round counts where all worlds slept before their turns in it and in the next one
-        slept = [all(_slept(world, turn.report, self._rule) for world, turn in one.items()) for one in rounds]
+        slept = [all(_slept(world, turn.report, self._rule) for world, turn in turns.items()) for turns in rounds]
         valid = [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
         reference = None if self._ensemble.reference is None else self._worlds[self._ensemble.reference]
-        times = {world: [_time_of(one[world], name) for one in rounds] for world in members}
+        times = {world: [_time_of(turns[world], name) for turns in rounds] for world in members}
         complete = [k for k, counts in enumerate(valid) if counts and all(times[world][k] for world in members)]
         logs = {world: [math.log(taken[k] or 1.0) for k in complete] for world, taken in times.items()}
         if not complete or (reference is not None and reference not in logs):
             return {}
-        if reference is None:
-            middles = [mean(column) for column in zip(*logs.values(), strict=True)]
-            level = mean(middles)
-        else:
-            middles = logs[reference]
-            level = self._ensemble.levels.setdefault(case, mean(middles))
+        middles = logs[reference] if reference else [mean(column) for column in zip(*logs.values(), strict=True)]
+        level = mean(middles)
+        if reference is not None:
+            level = self._ensemble.levels.setdefault(case, level)
         began, duets = next(iter(rounds[0].values())).started, dict[LiveWorld, Duet]()
         for world in members:
             relative = median(log - middle for log, middle in zip(logs[world], middles, strict=True))
-            turns = zip((one[world] for one in rounds), valid, strict=True)
+            turns = zip((turns[world] for turns in rounds), valid, strict=True)
             duets[world] = Duet(
                 worlds=len(members), started=self._worlds.index(world), seconds=math.exp(level + relative),
                 slices=tuple(_slice(turn, name, began, counts) for turn, counts in turns), checked=CHECKED,

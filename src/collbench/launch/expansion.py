@@ -171,11 +171,7 @@ def shapes_of(cell: LaunchCell, placement: Placement) -> tuple[Shape, ...]:
 
 
 def library_of(image: str, libraries: Mapping[str, str], plan: Plan) -> str:
-    """The library that an image stands for: as the site file says, or its name.
-
-    Raises:
-        PlanError: neither says it.
-    """
+    """The library that an image stands for, by the site file, else by its name; or PlanError: neither says it."""
     named = libraries.get(image) or next((name for name in launchers.names() if name in image), "")
     if not named and communicates(plan):
         raise PlanError(f"image {image}: its name does not say which library it holds. Say it in the site file: "
@@ -241,6 +237,11 @@ class Group:
     reference: Launch | None = None
     repeats: bool = False
 
+    @property
+    def kept(self) -> tuple[Launch, ...]:
+        """Those whose records are kept."""
+        return tuple(launch for launch in self.launches if not (self.repeats and launch is self.reference))
+
 
 def groups_of(
     expanded: ExpandedPlan, launches: Sequence[Launch], refused: Mapping[object, Alone], free: int | None = None,
@@ -248,8 +249,8 @@ def groups_of(
 ) -> tuple[Group, ...]:  # fmt: skip
     """The launches of a block, in groups, in the order of their first launches.
 
-    `refused` says which worlds (`key_of`) cannot live at once, and why. `free` is memory in bytes; None: ask. Of a block
-    that was interrupted, those that are `left` are in the groups that they were in.
+    `refused` says which worlds (`key_of`) cannot live at once, and why. `free` is memory in bytes; None: ask. Of an
+    interrupted block those that are `left` are in the groups that they were in.
     """
     remaining = frozenset(launches if left is None else left)
     together: dict[object, list[Launch]] = {}
@@ -451,8 +452,9 @@ def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | 
     if sharing.shm_bytes is None or needed <= sharing.shm_bytes:
         return None
     larger, there = _step_with_more(cell), f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}"
-    return (f"{ranks} ranks of {stack.launcher.vendor} need about {format_bytes(needed)} of shared memory, and /dev/shm "
-            f"at {there}. Use {f'the step {larger}, or ' if larger else ''}fewer ranks per container")  # fmt: skip
+    need = f"{ranks} ranks of {stack.launcher.vendor} need about {format_bytes(needed)} of shared memory"
+    instead = f"the step {larger}, or fewer" if larger else "fewer"
+    return f"{need}, and /dev/shm at {there}. Use {instead} ranks per container"
 
 
 #: What ranks of every engine are given, where its site says nothing else.

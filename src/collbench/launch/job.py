@@ -68,22 +68,26 @@ def runs(child: Child) -> bool:
 
 
 def _child(number: str) -> Child | None:
-    """None: it is gone meanwhile."""
     try:
-        text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        fields = Path(f"/proc/{number}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:  # it is gone meanwhile
         return None
-    fields = text.rpartition(")")[2].split()
     ended = fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1  # a leader whose threads still run is a zombie too
     return Child(int(number), ended, int(fields[_STATUS]) if ended else 0, int(fields[_STARTED]))
 
 
 def command_line(number: int) -> bytes:
     """The words of its command, each with a NUL behind it; empty where it is gone or has ended."""
-    try:
+    with contextlib.suppress(OSError):
         return Path(f"/proc/{number}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return b""
+
+
+def how_ended(code: int) -> str:
+    """By an exit code of `subprocess`, which is negative for a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was ended by signal {-code} ({signal.strsignal(-code)})"
 
 
 #: How long a launcher whose ranks have ended has to end by itself (s).
@@ -178,10 +182,8 @@ class DeadRanks:
         dead, gone = [code for code in codes if code not in orderly], self._known - seen.running
         if not seen.running and (dead or len(gone) >= (self._ranks if met else 1)):
             return "all ranks have ended"
-        if dead and dead[0] >= 0:
-            return f"a rank ended with exit code {dead[0]}"
         if dead:
-            return f"a rank was ended by signal {-dead[0]} ({signal.strsignal(-dead[0])})"
+            return f"a rank {how_ended(dead[0])}"
         return "a rank ended before the ranks had met" if gone and not met else None
 
 
@@ -190,20 +192,22 @@ OFTEN, SELDOM = 0.02, 0.25
 
 
 class Job:
-    """The ranks of a world from their start on. `relay` is the folder in which its first box leaves requests.
+    """The ranks of a world from their start on, or CollbenchError: the launcher cannot be started.
 
-    `written` says how many bytes of records there are.
-
-    Raises:
-        CollbenchError: the launcher cannot be started.
+    `relay` is the folder in which its first box leaves requests. `written` says how many bytes of records there are.
     """
 
     def __init__(
         self, world: OpenWorld, launcher: RankLauncher, ranks: int, crowded: bool, relay: Path, log: Log,
         timeouts: Timeouts, written: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._world, self._quiet, self._log = world, launcher.quiet, log
-        self._timeouts, self._written = timeouts, written
+        self._world, self._quiet, self._log, self._timeouts, self._written = (
+            world,
+            launcher.quiet,
+            log,
+            timeouts,
+            written,
+        )
         self._daemons = Daemons(tuple(name for name, _ in world.hosts), launcher, relay, log)
         argv = launcher.local(ranks, crowded, world.program)
         starts: Iterable[tuple[str, dict[str, str]]] = ((world.hosts[0][0], {}),)
@@ -243,11 +247,9 @@ class Daemons:
 
     def __init__(self, boxes: tuple[str, ...], launcher: RankLauncher, relay: Path, log: Log) -> None:
         self._boxes, self._launcher, self._relay, self._log = boxes, launcher, relay, log
-        self._expected = len(boxes) - 1 if launcher.relays else len(boxes)
-        if len(boxes) <= 1 or launcher.direct is not None:
-            self._expected = 0
-        self._seen: set[str] = set()
-        self._read = 0
+        needs_none = len(boxes) <= 1 or launcher.direct is not None
+        self._expected = 0 if needs_none else len(boxes) - launcher.relays
+        self._seen, self._read = set[str](), 0
 
     @property
     def complete(self) -> bool:
@@ -271,17 +273,17 @@ class Daemons:
         return fresh
 
     def _printed(self) -> list[Request]:
-        lines = self._log.lines
-        requests = [self._launcher.asks(line, self._boxes) for line in lines[self._read :]]
+        lines, before = self._log.lines, self._read
         self._read = len(lines)
-        return [request for request in requests if request is not None]
+        return [request for line in lines[before:] if (request := self._launcher.asks(line, self._boxes)) is not None]
 
     def _relayed(self) -> list[Request]:
         """Those of the relay folder, in which a container may have written anything; they are removed from it."""
         requests: list[Request] = []
         try:
-            folder = open_folder(self._relay)
-            try:
+            with contextlib.ExitStack() as stack:
+                folder = open_folder(self._relay)
+                stack.callback(os.close, folder)
                 for name in sorted(name for name in os.listdir(folder) if name.endswith(".request")):  # noqa: PTH208 - an open folder
                     with open_plain(folder, name, LARGEST) as file:
                         host, *words = msgspec.json.decode(file.read(), type=list[str]) or ("",)
@@ -289,22 +291,17 @@ class Daemons:
                     if not words:
                         raise LaunchFailed("a request for a daemon has no command")
                     requests.append(Request(host, " ".join(words)))
-            finally:
-                os.close(folder)
         except (RunReadError, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LaunchFailed(f"a request for a daemon cannot be read ({error})") from error
         return requests
 
 
-#: Longest wait for a process to end when told to (s).
-STOP = 3.0
-
-#: Longest wait for the last lines of a process that has ended (s): a grandchild may hold its pipes open.
-DRAIN = 1.0
+#: Longest wait for a process to end when told to (s), and for the last lines of one that has ended: a grandchild may
+#: hold its pipes open.
+STOP, DRAIN = 3.0, 1.0
 
 #: Most bytes of an output that are read at once.
 PIECE = 1 << 16
-
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
@@ -334,13 +331,10 @@ class HostProcess:
     def how(self) -> str:
         """How it ended, for a message."""
         code = self.code or 0
-        if code >= 0:
-            return f"ended with exit code {code}"
-        return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
+        return f"{'' if code >= 0 else f'{self.name} '}{how_ended(code)}"
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self.process.pid
 
     def end(self) -> None:
@@ -361,11 +355,7 @@ class HostProcess:
 
 
 def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
-    """Start a command whose lines go to the log.
-
-    Raises:
-        CollbenchError: it cannot be started.
-    """
+    """Start a command whose lines go to the log, or CollbenchError: it cannot be started."""
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

@@ -22,6 +22,9 @@ from collbench.machine.launcher import PMI
 
 Argv = tuple[str, ...]
 
+#: Boxes by name, with their numbers of ranks.
+Hosts = tuple[tuple[str, int], ...]
+
 
 @dataclass(frozen=True)
 class Request:
@@ -53,7 +56,7 @@ class RankLauncher:
 
     vendor: str
     local: Callable[[int, bool, Argv], Argv] = lambda ranks, crowded, program: program
-    across: Callable[[tuple[tuple[str, int], ...], Argv], Argv] = lambda hosts, program: program
+    across: Callable[[Hosts, Argv], Argv] = lambda hosts, program: program
     transport: Callable[[Iterable[str], tuple[int, ...]], str | None] = lambda log, boxes: None
     quiet: Callable[[str], bool] = lambda line: False
     asks: Callable[[str, tuple[str, ...]], Request | None] = lambda line, hosts: None
@@ -66,7 +69,7 @@ class RankLauncher:
     host_network: Mapping[str, str] = field(default_factory=dict)
     shm_folder: str = ""
     shm_per_rank: int = 0
-    direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
+    direct: Callable[[Hosts], tuple[tuple[str, dict[str, str]], ...]] | None = None
     pmi: str = "none"
     task: Mapping[str, str] = field(default_factory=dict)
     over_ssh: Callable[[str, int, Argv], Argv] = lambda hostfile, ranks, program: program
@@ -100,10 +103,13 @@ def _openmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
     return ("mpirun", *mapping, "--bind-to", "none", "-n", str(ranks), *program)
 
 
-def _openmpi_across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
-    """Some ranks on each host, in order."""
-    listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts)
-    total = str(sum(ranks for _, ranks in hosts))
+def _listed(hosts: Hosts) -> tuple[str, str]:
+    """Some ranks on each host, in order: as launchers list them, and how many there are."""
+    return ",".join(f"{name}:{ranks}" for name, ranks in hosts), str(sum(ranks for _, ranks in hosts))
+
+
+def _openmpi_across(hosts: Hosts, program: Argv) -> Argv:
+    listed, total = _listed(hosts)
     return ("mpirun", "--host", listed, "--map-by", "slot", "--bind-to", "none", "-n", total, *program)
 
 
@@ -115,17 +121,18 @@ def _openmpi_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
 
 def _openmpi_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The point-to-point layer and the transports it chose for other ranks: `ob1: sm`, `ob1: tcp`."""
-    pml, btls = None, dict[str, None]()
+    pml, btls = None, set[str]()
     for line in log:
         if match := _BTL.search(line):
-            btls[match["btl"]] = None
+            btls.add(match["btl"])
         elif match := _PML.search(line):
             pml = match["pml"] or match["other"]
-    others = [name for name in btls if name != "self"] or list(btls)
-    if not others:
-        return pml
-    return f"{pml or 'ob1'}: {', '.join(sorted(others))}"
+    others = sorted(btls - {"self"} or btls)
+    return f"{pml or 'ob1'}: {', '.join(others)}" if others else pml
 
+
+_OPENMPI_VERBOSE = {"OMPI_MCA_bml_base_verbose": "20", "OMPI_MCA_btl_base_verbose": "20",
+                    "OMPI_MCA_pml_base_verbose": "10"}  # fmt: skip
 
 OPENMPI = RankLauncher(
     vendor="openmpi",
@@ -136,13 +143,8 @@ OPENMPI = RankLauncher(
     relays=True,
     over_ssh=_openmpi_over_ssh,
     operator="OpenMPI",
-    environment={
-        "PRTE_MCA_plm_ssh_agent": "collbench-relay",
-        "OMPI_MCA_bml_base_verbose": "20",
-        "OMPI_MCA_btl_base_verbose": "20",
-        "OMPI_MCA_pml_base_verbose": "10",
-    },
-    verbose=("OMPI_MCA_bml_base_verbose", "OMPI_MCA_btl_base_verbose", "OMPI_MCA_pml_base_verbose"),
+    environment={"PRTE_MCA_plm_ssh_agent": "collbench-relay", **_OPENMPI_VERBOSE},
+    verbose=tuple(_OPENMPI_VERBOSE),
     # coll/han takes ranks of one hostname for ranks of one node, which they are not: the first barrier hangs (5.0.11)
     one_hostname={"OMPI_MCA_coll": "^han"},
     # it opens connections between several interfaces of the host, and refuses those that others answer for (5.0.11)
@@ -165,14 +167,9 @@ _CONFIGURATION = re.compile(r"UCX +INFO .*(?P<where>self|intra-node|inter-node) 
 _MPICH_OWN = re.compile(r"UCX +INFO|^HYDRA_LAUNCH")
 
 
-def _mpich_local(ranks: int, crowded: bool, program: Argv) -> Argv:
-    return ("mpiexec", "-launcher", "fork", "-bind-to", "none", "-n", str(ranks), *program)
-
-
-def _mpich_across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
-    """Some ranks on each host, in order; each rank has the environment of its container, not of the first one."""
-    listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts)
-    total = str(sum(ranks for _, ranks in hosts))
+def _mpich_across(hosts: Hosts, program: Argv) -> Argv:
+    """Each rank has the environment of its container, not of the first one."""
+    listed, total = _listed(hosts)
     return ("mpiexec", "-launcher", "manual", "-genvnone", "-bind-to", "none", "-hosts", listed, "-n", total, *program)
 
 
@@ -207,7 +204,16 @@ def _mpich_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 MPICH = RankLauncher(
     vendor="mpich",
     pmi=PMI["mpich"],
-    local=_mpich_local,
+    local=lambda ranks, crowded, program: (
+        "mpiexec",
+        "-launcher",
+        "fork",
+        "-bind-to",
+        "none",
+        "-n",
+        str(ranks),
+        *program,
+    ),
     across=_mpich_across,
     asks=_mpich_asks,
     over_ssh=_mpich_over_ssh,
@@ -232,25 +238,25 @@ MPICH = RankLauncher(
 PORT, PORTS = "29400", 3000
 
 
-def _torch_local(ranks: int, crowded: bool, program: Argv) -> Argv:
-    return ("torchrun", "--standalone", "--nproc-per-node", str(ranks), "--no-python", *program)
-
-
-def _torch_direct(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, dict[str, str]], ...]:
+def _torch_direct(hosts: Hosts) -> tuple[tuple[str, dict[str, str]], ...]:
     """For each rank its container and its variables."""
     port = int(PORT) + zlib.crc32(" ".join(name for name, _ in hosts).encode()) % PORTS
-    size = sum(ranks for _, ranks in hosts)
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": hosts[0][0], "MASTER_PORT": str(port)}
     places = [(name, local_rank) for name, ranks in hosts for local_rank in range(ranks)]
-    return tuple(
-        (name, {"RANK": str(rank), "LOCAL_RANK": str(local_rank), **shared})
-        for rank, (name, local_rank) in enumerate(places)
-    )
+    shared = {"WORLD_SIZE": str(len(places)), "MASTER_ADDR": hosts[0][0], "MASTER_PORT": str(port)}
+    return tuple((name, {"RANK": str(rank), "LOCAL_RANK": str(local_rank), **shared})
+                 for rank, (name, local_rank) in enumerate(places))  # fmt: skip
 
 
 TORCH = RankLauncher(
     vendor="torch",
-    local=_torch_local,
+    local=lambda ranks, crowded, program: (
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        "--no-python",
+        *program,
+    ),
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
     direct=_torch_direct,
     task={

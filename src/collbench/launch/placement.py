@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import EntryPoint
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 import msgspec
@@ -52,13 +52,8 @@ class Wants:
 
 
 def _far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int, ...]:
-    """The memory nodes other than `near`, the nodes of `who`.
-
-    Raises:
-        PlanError: there is none.
-    """
-    others = tuple(node for node in topology.nodes if node not in near)
-    if others:
+    """The memory nodes other than `near`, the nodes of `who`, or PlanError: there is none."""
+    if others := tuple(node for node in topology.nodes if node not in near):
         return others
     if len(topology.nodes) == 1:
         raise PlanError(f"affinity far: needs two memory nodes; {topology.name} has one. Leave it out.")
@@ -82,19 +77,16 @@ def on_cores(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     each = max(1, offered // wants.ranks) if wants.cores == "share" else wants.cores
     needed = wants.ranks * each
     if needed > offered and not wants.oversubscribe:
-        raise PlanError(
-            f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores, and "
-            f"{topology.name} offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true "
-            "(times are then the scheduler's)."
-        )
+        need = f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores"
+        raise PlanError(f"{need}, and {topology.name} offers {offered}. Lower ranks or cores_per_rank, or set "
+                        "oversubscribe = true (times are then the scheduler's).")  # fmt: skip
     ordered = in_order(topology.cores, needed)
     cores = tuple(ordered[i % offered] for i in range(needed))
     near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
     if not wants.far:
         return near
-    return tuple(
-        replace(slot, nodes=_far_nodes(topology, slot.nodes, f"rank {rank}")) for rank, slot in enumerate(near)
-    )
+    return tuple(replace(slot, nodes=_far_nodes(topology, slot.nodes, f"rank {rank}"))
+                 for rank, slot in enumerate(near))  # fmt: skip
 
 
 def on_gpus(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
@@ -109,20 +101,15 @@ def on_gpus(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     if workers > len(topology.gpus):
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
-        raise PlanError(
-            f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
-            'Lower ranks or workers, or use device = "cpu".'
-        )
+        raise PlanError(f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
+                        'Lower ranks or workers, or use device = "cpu".')  # fmt: skip
     gpus = topology.gpus[:workers]
     nodes = [_node_for(topology, gpu, wants.far) for gpu in gpus]
     each = _cores_for_each(topology, nodes, wants)
     ranks = Counter(nodes)
-    by_node = {
-        node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
-        for node in each
-    }
-    taken = Counter[int]()
-    by_rank = []
+    by_node = {node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
+               for node in each}  # fmt: skip
+    taken, by_rank = Counter[int](), list[Slot]()
     for gpu, node in zip(gpus, nodes, strict=True):
         by_rank.append(_slot_of(_next_cores(by_node[node], taken[node], each[node], wants, gpu), gpu.uuid))
         taken[node] += each[node]
@@ -153,10 +140,9 @@ def _next_cores(cores: tuple[Core, ...], taken: int, each: int, wants: Wants, gp
     """Processors of a node after those that are taken; from the first again where the plan says `oversubscribe`."""
     left = len(cores) - taken
     if left < each and not wants.oversubscribe:
-        raise PlanError(
-            f"GPU {gpu.uuid}: {each} cores {'far from' if wants.far else 'near to'} it are asked for, and {left} are "
-            "left. Lower cores_per_rank or the workers, or set oversubscribe = true."
-        )
+        where = f"{'far from' if wants.far else 'near to'} it"
+        raise PlanError(f"GPU {gpu.uuid}: {each} cores {where} are asked for, and {left} are left. Lower "
+                        "cores_per_rank or the workers, or set oversubscribe = true.")  # fmt: skip
     return tuple(cores[(taken + i) % len(cores)] for i in range(min(each, len(cores))))
 
 
@@ -166,14 +152,10 @@ def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wa
     shared = topology.physical(used)
     free = [core for core in topology.in_order if core.number not in used]
     free.sort(key=lambda core: (core.physical in shared, core.node != node))
-    if free:
-        return tuple(free[:each])
-    if not wants.oversubscribe:
-        raise PlanError(
-            "device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or set "
-            "oversubscribe = true."
-        )
-    return topology.in_order[:each]
+    if not free and not wants.oversubscribe:
+        raise PlanError("device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or "
+                        "set oversubscribe = true.")  # fmt: skip
+    return tuple(free or topology.in_order)[:each]
 
 
 #: The group of entry points by which other packages add policies.
@@ -223,19 +205,17 @@ def _by_node(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
         PlanError: a rank has cores of several nodes, or the nodes of the ranks take turns.
     """
     nodes = []
-    for rank, of_rank in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
-        if len(of_rank) > 1:
-            raise PlanError(
-                f"policy numa: rank {rank} has cores of the memory nodes {format_cores(of_rank)}, and a container is "
-                "on one. Choose cores_per_rank so that a whole number of ranks fits on a node."
-            )
-        nodes.append(of_rank[0])
+    for rank, (node, *others) in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
+        if others:
+            of_rank = format_cores((node, *others))
+            raise PlanError(f"policy numa: rank {rank} has cores of the memory nodes {of_rank}, and a container is on "
+                            "one. Choose cores_per_rank so that a whole number of ranks fits on a node.")  # fmt: skip
+        nodes.append(node)
     by_node = tuple(tuple(group) for _, group in groupby(range(len(nodes)), key=nodes.__getitem__))
     if len(by_node) > len(set(nodes)):
-        raise PlanError(
-            f"policy numa: the ranks are on the memory nodes {', '.join(map(str, nodes))} in this order, and an MPI "
-            "numbers its ranks container by container. Lower ranks or workers, or use another policy."
-        )
+        in_turns = ", ".join(map(str, nodes))
+        raise PlanError(f"policy numa: the ranks are on the memory nodes {in_turns} in this order, and an MPI numbers "
+                        "its ranks container by container. Lower ranks or workers, or use another policy.")  # fmt: skip
     return by_node
 
 
@@ -260,9 +240,9 @@ SINGLE = Policy("single", "a container for every rank", lambda ranks, k, topolog
 def _registered() -> dict[str, tuple[EntryPoint, ...]]:
     """By name, where each policy is found: here, and in other packages."""
     added = entry_points_of(ENTRY_POINTS)
-    own = {policy.name: EntryPoint(policy.name, f"{__name__}:{policy.name.upper()}", ENTRY_POINTS)
-           for policy in (HOST, MULTI, NUMA, PACKED, SINGLE)}  # fmt: skip
-    return added | {name: (point, *added.get(name, ())) for name, point in own.items()}
+    here = {policy.name: EntryPoint(policy.name, f"{__name__}:{policy.name.upper()}", ENTRY_POINTS)
+            for policy in (HOST, MULTI, NUMA, PACKED, SINGLE)}  # fmt: skip
+    return added | {name: (point, *added.get(name, ())) for name, point in here.items()}
 
 
 def policy_names() -> tuple[str, ...]:
@@ -307,8 +287,7 @@ def container_groups(
 ) -> Groups:
     """The ranks of each container; on the host, of the one place they all share. `ranks` are slots by rank.
 
-    With parameter servers, which are the first ranks, the policy is that of the workers where it keeps servers apart:
-    each has a container of its own.
+    Parameter servers, which are the first ranks, have containers of their own where the policy keeps them apart.
 
     Raises:
         PlanError: the policy does not fit, or its groups are not all ranks in order.
@@ -318,7 +297,7 @@ def container_groups(
     if apart:
         alone = ((server,) for server in range(apart))
         groups = (*alone, *(tuple(rank + apart for rank in group) for group in groups))
-    if [rank for group in groups for rank in group] != list(range(len(ranks))) or not all(groups):
+    if [*chain.from_iterable(groups)] != [*range(len(ranks))] or not all(groups):
         raise PlanError(
             f"policy {policy.name!r}: gives the containers {groups} for {len(ranks)} ranks. Every container has to "
             "hold a rank, and every rank has to be in one, in the order of ranks."
@@ -356,8 +335,7 @@ class Placement:
     """Where every rank of a world is placed. `crowded`: some share a core, as its hardware threads or in turns.
 
     `load` are how many ranks are on how many cores, of the host where most share one. `idle` are processors of the
-    machine that no rank gets. `note` is the policy's remark on it; may be empty. On
-    each of several hosts processors have the same numbers.
+    machine that no rank gets. `note` is the policy's remark. On each of several hosts processors have the same numbers.
     """
 
     boxes: tuple[Box, ...]
@@ -406,8 +384,7 @@ def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     used = {core for slot in by_rank for core in slot.cores}
     on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
-    crowded = any(count > 1 for count in on_core.values())
-    load = (len(by_rank), len(on_core))
+    crowded, load = max(on_core.values(), default=0) > 1, (len(by_rank), len(on_core))
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
 
 
@@ -417,16 +394,13 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     each, left = divmod(workers.ranks, workers.hosts)
     if left or not each:
         who, beside = ("worker", " beside that of the servers") if servers else ("rank", "")
-        raise PlanError(
-            f"{counted(workers.ranks, who)} cannot be spread evenly over {counted(workers.hosts, 'host')}{beside}. "
-            "Take a multiple of it."
-        )
+        spread = f"spread evenly over {counted(workers.hosts, 'host')}{beside}"
+        raise PlanError(f"{counted(workers.ranks, who)} cannot be {spread}. Take a multiple of it.")
     on_each = place(topology, replace(workers, hosts=1, ranks=each), plan)
     hosts = [on_each] * workers.hosts
     for part in servers:
-        cores = min(len(slot.cores) for slot in on_each.slots)
-        as_workers = msgspec.structs.replace(plan, device="cpu", cores_per_rank=cores)
-        hosts.insert(0, place(topology, part, as_workers))
+        fewest = min(len(slot.cores) for slot in on_each.slots)
+        hosts.insert(0, place(topology, part, msgspec.structs.replace(plan, device="cpu", cores_per_rank=fewest)))
     fullest = max(hosts, key=lambda host: (host.crowded, Fraction(*host.load)))
     boxes: list[Box] = []
     for number, host in enumerate(hosts):
@@ -438,11 +412,9 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
     """The slots with the processors of cores that no other rank has added to those of the chief, the first worker."""
-    own = by_rank[chief]
-    others = topology.physical({core for slot in by_rank if slot is not own for core in slot.cores})
+    slot = by_rank[chief]
+    others = topology.physical({core for other in by_rank if other is not slot for core in other.cores})
     spare = [core for core in topology.in_order if core.physical not in others]
-    larger = Slot(
-        tuple(sorted({*own.cores, *(core.number for core in spare)})),
-        tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,
-    )  # fmt: skip
-    return (*by_rank[:chief], larger, *by_rank[chief + 1 :])
+    cores = {*slot.cores, *(core.number for core in spare)}
+    nodes = {*slot.nodes, *(core.node for core in spare)}
+    return (*by_rank[:chief], Slot(tuple(sorted(cores)), tuple(sorted(nodes)), slot.gpu), *by_rank[chief + 1 :])

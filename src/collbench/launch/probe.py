@@ -56,11 +56,9 @@ def sources(package: Path = PACKAGE) -> str:
 
     Equal in a clone, an editable installation, a wheel and an image of the same code.
     """
-    digest = hashlib.sha256()
-    for path in source_files(package):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
-    return digest.hexdigest()
+    lines = (f"{path.relative_to(package).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+             for path in source_files(package))  # fmt: skip
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,10 +100,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def identity(self) -> dict[str, str]:
         """What must be equal on all nodes for their ranks to measure the same, besides collbench, each by its name."""
-        libraries = {
-            library.name: f"{library.version} (sha256 {(library.sha256 or 'unknown')[:12]})"
-            for library in self.libraries
-        }
+        libraries = {library.name: f"{library.version} (sha256 {(library.sha256 or 'unknown')[:12]})"
+                     for library in self.libraries}  # fmt: skip
         return {"library": self.vendor, "Python": self.python, "native loop": "yes" if self.native else "no",
                 **libraries, **self.packages}  # fmt: skip
 
@@ -141,29 +137,20 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         name, _, version = version_line(mpi).rpartition(" ")
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
         if build:
-            said = mpi.Get_library_version()
-            how_built = Build(configure=mpi_cuda.configure_line(said), cuda_built=mpi_cuda.built(said),
+            text = mpi.Get_library_version()
+            how_built = Build(configure=mpi_cuda.configure_line(text), cuda_built=mpi_cuda.built(text),
                               cuda_claimed=mpi_cuda.claimed(library_path()))  # fmt: skip
     elif importlib.util.find_spec("torch") is not None:
         kind, libraries = "torch", tuple(map(hashed, backends.get("torch-gloo").libraries()))
     versions = packages()
     return Contents(
-        collbench=collbench.__version__,
-        python=sys.version.split()[0],
-        vendor=kind,
-        libraries=(*libraries, *_nccl(kind), *map(hashed, programs)),
-        packages=versions,
+        collbench=collbench.__version__, python=sys.version.split()[0], vendor=kind,
+        libraries=(*libraries, *_nccl(kind), *map(hashed, programs)), packages=versions,
         native=native_loop() is not None,
         missing={name: why for name in backends.names() if (why := backends.missing(name)) is not None},
-        cuda=_cuda(kind, versions),
-        build=how_built,
-        schema=SCHEMA,
-        sources=sources(),
-        priority=priority(),
-        backends=backends.names(),
-        missing_benchmarks=missing,
-        environment=facts.environment(backends.variables()),
-    )
+        cuda=_cuda(kind, versions), build=how_built, schema=SCHEMA, sources=sources(), priority=priority(),
+        backends=backends.names(), missing_benchmarks=missing, environment=facts.environment(backends.variables()),
+    )  # fmt: skip
 
 
 def _nccl(kind: str) -> tuple[Library, ...]:

@@ -33,7 +33,6 @@ from collbench.launch.expansion import (
 from collbench.launch.folders import folders, refuse_unusable_folder
 from collbench.launch.launchers import PROCESS, Argv
 from collbench.launch.live_world import user_of, world_of
-from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
@@ -69,10 +68,8 @@ class Stacks:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that the ranks of every image and environment find, with equal values."""
-        sides = [side.environment or {} for side in (*self.images, *self.environments)]
-        if not sides:
-            return {}
-        return {name: value for name, value in sides[0].items() if all(side.get(name) == value for side in sides)}
+        first, *others = [image.environment or {} for image in (*self.images, *self.environments)] or [{}]
+        return {name: value for name, value in first.items() if all(of.get(name) == value for of in others)}
 
     def of(self, cell: LaunchCell) -> Stack:
         return self.start[cell.engine, cell.image, cell.side]
@@ -144,11 +141,7 @@ def looked_at_together(plan: Plan) -> list[tuple[str | None, ...]]:
 
 
 def sha256_of_given(path: str) -> str:
-    """Of a library file that a plan names.
-
-    Raises:
-        PlanError: it cannot be read.
-    """
+    """Of a library file that a plan names, or PlanError: it cannot be read."""
     try:
         return sha256_of(path)
     except OSError as error:
@@ -174,11 +167,11 @@ def _image(
 ) -> Image:  # fmt: skip
     """What the manifest says of it. `files` and `variables` are of site and plan; a launch has `replaced` variables."""
     contents = look.contents
-    own = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
+    of_image = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
     return Image(
         name=name, side=side, files=files, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
-        environment=facts.environment(backends.variables(), {**own, **variables}),
+        environment=facts.environment(backends.variables(), {**of_image, **variables}),
     )  # fmt: skip
 
 
@@ -196,7 +189,7 @@ def refuse_missing(plan: Plan, name: str, look: Look) -> None:
         return
     for backend in wanted:
         if (reason := contents.lacks(backend)) is not None:
-            usable = [own.name for own in backends.every() if contents.lacks(own.name) is None and not own.simulated]
+            usable = [has.name for has in backends.every() if contents.lacks(has.name) is None and not has.simulated]
             advice = f"It has {', '.join(usable) or 'none'}: set image_backends = {{ {name} = [...] }}, or backends."
             if backends.get(backend).device == "gpu" and contents.cuda is None and look.id is not None:
                 advice = f"Build it for GPUs: collbench image build {name} --cuda 12 (or 13). {advice}"
@@ -210,10 +203,9 @@ def refuse_other_priority(name: str, host: str, image: str) -> None:
         PlanError: it is not the same, so one side would get less of a machine that has other work.
     """
     if host != image:
-        raise PlanError(
-            f"image {name}: ranks on the host have the priority {host}, those in containers {image}. Start collbench "
-            "launch with the engine's priority (nice, chrt, ionice), or leave one side out."
-        )
+        raise PlanError(f"image {name}: ranks on the host have the priority {host}, those in containers {image}. Start "
+                        "collbench launch with the engine's priority (nice, chrt, ionice), or leave one side "
+                        "out.")  # fmt: skip
 
 
 def differences_of(host: Contents, image: Contents, communicate: bool = True) -> list[str]:
@@ -225,12 +217,11 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
     if host.native != image.native:
         differences.append(f"the native loop is missing {'in the image' if host.native else 'on the host'}")
     host_libraries, image_libraries = (
-        {(one.name, one.used_by): one for one in contents.libraries if communicate or one.used_by}
+        {(library.name, library.used_by): library for library in contents.libraries if communicate or library.used_by}
         for contents in (host, image)
     )
     for key in host_libraries | image_libraries:
-        name = key[0]
-        absent = Library(name=name, version="")
+        name, absent = key[0], Library(name=key[0], version="")
         ours, theirs = host_libraries.get(key, absent), image_libraries.get(key, absent)
         differences += _differs(name, ours.version, theirs.version)
         if ours.version == theirs.version and ours.sha256 != theirs.sha256:
@@ -277,11 +268,9 @@ def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping
                 f"{', '.join(launchers.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
             )
         return contents
-    said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
-    quoted = whole_words(said, _QUOTED)
-    raise ImageMissing(
-        f"{title}: does not say what it holds ({quoted}). Name one that holds collbench in the site file."
-    )
+    last = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
+    why = f"does not say what it holds ({whole_words(last, _QUOTED)})"
+    raise ImageMissing(f"{title}: {why}. Name one that holds collbench in the site file.")
 
 
 def contents_on(
@@ -292,19 +281,17 @@ def contents_on(
     Raises:
         ImageMissing: as `contents_in`, or nodes differ; with the first nodes of each cause.
     """
-    said: dict[str, Contents] = {}
+    by_node: dict[str, Contents] = {}
     causes: dict[str, list[str]] = {}
     for node, lines in answers.items():
         try:
-            said[node] = contents_in(lines, title, image, libraries, plan)
+            by_node[node] = contents_in(lines, title, image, libraries, plan)
         except ImageMissing as error:
             causes.setdefault(str(error).removeprefix(f"{title}: "), []).append(node)
-    if not causes:
-        causes = _differences(said)
-    if causes:
+    if causes := causes or _differences(by_node):
         first = [f"{nodes_of(nodes, len(answers))}: {cause}" for cause, nodes in list(causes.items())[:_CAUSES]]
         raise ImageMissing(f"{title}: {' '.join(first)}")
-    return next(iter(said.values()))
+    return next(iter(by_node.values()))
 
 
 def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
@@ -325,11 +312,10 @@ def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
 
 def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
     """`every node`, `node c02`, or `8 nodes (c02, c03, c04, ...)`."""
-    if len(nodes) == all_nodes:
-        return "every node" if all_nodes > 1 else f"node {nodes[0]}"
     if len(nodes) == 1:
         return f"node {nodes[0]}"
-    return f"{len(nodes)} nodes ({', '.join((*nodes[:_NAMED], *(('...',) if len(nodes) > _NAMED else ())))})"
+    named = [*nodes[:_NAMED], *["..."] * (len(nodes) > _NAMED)]
+    return "every node" if len(nodes) == all_nodes else f"{len(nodes)} nodes ({', '.join(named)})"
 
 
 #: Longest wait for the command (s), the interval of looking whether it ended (s), and the ranks whose containers are
@@ -382,13 +368,9 @@ def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: S
 
 
 def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: str = "") -> ExpandedPlan:
-    """A plan of one cell: two ranks in containers of an image.
-
-    Raises:
-        PlanError: no such policy, step or engine.
-    """
-    plan = Plan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
-                      engine=engine, docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
+    """A plan of one cell: two ranks in containers of an image, or PlanError: no such policy, step or engine."""
+    plan = Plan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,), engine=engine,
+                docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
     expanded = expand(check_launch_plan(plan))
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
@@ -401,20 +383,12 @@ def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: s
 Sides = tuple[str | None, ...]
 
 
-@dataclass(frozen=True)
-class Preview:
-    """A line for each: memory and folders that are lacking, and what the host lacks of the plan or of a side.
+def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
+    """Look at this machine, and at the environments of the host that a plan and its sides name.
 
-    What images hold only their engine knows; of an image that nobody has heard of here the name is doubted. `missing`
-    are the benchmarks that the host lacks.
+    Lines on memory and folders that are lacking, and on what the host lacks of the plan or a side; and the benchmarks
+    that it lacks. What images hold only their engine knows; of one that nobody has heard of here the name is doubted.
     """
-
-    lines: tuple[str, ...]
-    missing: Missing
-
-
-def preview_of(expanded: ExpandedPlan) -> Preview:
-    """Look at this machine, and at the environments of the host that a plan and its sides name."""
     plan, lines = expanded.plan, list[str]()
     missing: dict[StackKey, Mapping[str, str]] = {}
 
@@ -442,7 +416,7 @@ def preview_of(expanded: ExpandedPlan) -> Preview:
                           for benchmark, why in look.contents.missing_benchmarks.items()]  # fmt: skip
             with refusing(sides):
                 refuse_missing(of_sides, image, look)
-    return Preview(tuple(lines), missing)
+    return tuple(lines), missing
 
 
 def _unknown_images(plan: Plan) -> Iterator[str]:
@@ -464,14 +438,9 @@ def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:
     """
     plan, cells = expanded.plan.of_sides(sides), [cell for cell in expanded.cells if cell.side in sides]
     asks_engine = bool(plan.collectives) and any(cell.engine != engines.HOST for cell in cells)
-
-    def known(cell: LaunchCell) -> bool:
-        return cell.image in plan.environments and any(vendor in cell.image for vendor in launchers.names())
-
-    host: dict[LaunchCell, Placement] = {
-        cell: placement for cell, placement in expanded.placements_on(engines.HOST).items()
-        if cell.side in sides and (not asks_engine or known(cell))
-    }  # fmt: skip
+    named = [image for image in plan.environments if any(vendor in image for vendor in launchers.names())]
+    host = {cell: placement for cell, placement in expanded.placements_on(engines.HOST).items()
+            if cell.side in sides and (not asks_engine or cell.image in named)}  # fmt: skip
     return engines.get(engines.HOST).connect(plan, lambda: None).look(plan, host, {}) if host else Looks({})
 
 
@@ -484,15 +453,9 @@ def indistinct_sides(plan: Plan) -> Iterator[str]:
     """A line on a side that is alone, and on each group of sides that are equal: a self-test alone asks for these."""
     if len(plan.sides) == 1:
         yield f"sides: {next(iter(plan.sides))} is the only one, so nothing is compared by side"
-    groups: list[tuple[Plan, list[str]]] = []
-    for name in plan.sides:
-        of_side = plan.of_sides((name,))
-        alike = next((names for known, names in groups if known == of_side), None)
-        if alike is None:
-            groups.append((of_side, [name]))
-        else:
-            alike.append(name)
-    for _, names in groups:
+    of_sides = {name: plan.of_sides((name,)) for name in plan.sides}
+    groups = (tuple(name for name in of_sides if of_sides[name] == of_side) for of_side in of_sides.values())
+    for names in dict.fromkeys(groups):
         if len(names) > 1:
             yield f"sides: {', '.join(names)} are equal, so a difference between them is a false positive"
 
@@ -500,13 +463,11 @@ def indistinct_sides(plan: Plan) -> Iterator[str]:
 def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
     plan, usual = expanded.plan, Plan(images=expanded.plan.images)
     in_containers = {cell.engine != engines.HOST for cell in expanded.cells}
-    reasons = {
-        "isolation": "" if True in in_containers else "no policy has containers",
-        "seccomp": "" if True in in_containers else "no policy has containers",
-        "environments": "" if False in in_containers else "every policy has containers",
-        "storage": "" if any(cell.storage for cell in expanded.cells) else "no benchmark works in files",
-    }
-    reasons["folder"] = reasons["storage"]
+    without = "" if True in in_containers else "no policy has containers"
+    not_in_files = "" if any(cell.storage for cell in expanded.cells) else "no benchmark works in files"
+    reasons = {"isolation": without, "seccomp": without,
+               "environments": "" if False in in_containers else "every policy has containers",
+               "storage": not_in_files, "folder": not_in_files}  # fmt: skip
     if plan.collectives and all(isinstance(one, int) for one in at_once(expanded).values()):
         reasons["budget"] = "duets have slices of fixed length"
     for key, why in reasons.items():

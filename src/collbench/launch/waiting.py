@@ -54,13 +54,10 @@ class Lines:
 
     def of(self, piece: bytes) -> list[str]:
         """The lines that this piece ends."""
-        *ended, rest = piece.split(b"\n")
-        lines = []
-        for line in ended:
-            lines.append(self._begun + line[: self._longest - len(self._begun)])
-            self._begun = b""
-        self._begun += rest[: self._longest - len(self._begun)]
-        return [line.decode("utf-8", "replace") for line in lines]
+        first, *others = piece.split(b"\n")
+        first = self._begun + first[: self._longest - len(self._begun)]
+        *ended, self._begun = (first, *(line[: self._longest] for line in others))
+        return [line.decode("utf-8", "replace") for line in ended]
 
     def last(self) -> list[str]:
         """The line that nothing ended, if there is one."""
@@ -146,10 +143,7 @@ LONGEST_PASS = 1.0
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the start of a world and each of its cases may take (s), and how many cases there are.
-
-    A case has so many `executions`, each of which may take as long.
-    """
+    """How long the start of a world and each `executions` of its `cases` may take (s)."""
 
     start: float
     case: float
@@ -168,11 +162,9 @@ def limits_of(plan: Plan, cases: int, others: int = 0) -> Limits:
     A program may take the time-out in each of its executions, before which it says that it makes progress. Each of the
     `others` that take turns with a world may take as long while it sleeps.
     """
-    executions = 1
-    if plan.benchmarks:
-        executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
+    executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
     case = plan.budget_seconds + plan.timeout_seconds + GRACE
-    return Limits(plan.timeout_seconds + STARTING, case * (others + 1), cases, executions)
+    return Limits(plan.timeout_seconds + STARTING, case * (others + 1), cases, executions if plan.benchmarks else 1)
 
 
 class Timeouts:
@@ -200,17 +192,13 @@ class Timeouts:
         return None
 
 
-def written_to(out: Path) -> Callable[[], int]:
-    """A function that says how many bytes of manifest, records and progress there are in a world's folder."""
-
-    def written() -> int:
-        total = 0
-        for name in ("manifest.json", "records.jsonl", PROGRESS):
-            with contextlib.suppress(OSError):
-                total += (out / name).lstat().st_size
-        return total
-
-    return written
+def written_to(out: Path) -> int:
+    """How many bytes of manifest, records and progress there are in a world's folder."""
+    total = 0
+    for name in ("manifest.json", "records.jsonl", PROGRESS):
+        with contextlib.suppress(OSError):
+            total += (out / name).lstat().st_size
+    return total
 
 
 #: Called at a safe point; raises Interrupted after a signal.
@@ -228,11 +216,7 @@ class Stopping:
         self.requested = False
 
     def check(self) -> None:
-        """A safe point.
-
-        Raises:
-            Interrupted: a signal asked to stop.
-        """
+        """A safe point, or Interrupted: a signal asked to stop."""
         if self.requested:
             raise Interrupted("interrupted.")
 
@@ -258,8 +242,7 @@ class Stopping:
             yield
         except KeyboardInterrupt as error:
             interrupted = Interrupted("interrupted.")
-            for note in getattr(error, "__notes__", ()):
-                interrupted.add_note(note)
+            interrupted.__notes__ = list(getattr(error, "__notes__", ()))
             raise interrupted from error
         finally:
             if signal.SIGALRM in before:

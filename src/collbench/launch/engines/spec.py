@@ -368,12 +368,11 @@ class Engine:
 #: The tables of a site file: a cluster may be known to both engines.
 TABLES = ("slurm", "k8s")
 
-#: Most cores and GPUs of a node that a site file may name: above every machine that there is, so that a slip of the
-#: hand does not fill the memory.
+#: Most cores and GPUs of a node that a site file may name: above every machine, so that a slip does not fill memory.
 MOST_CORES, MOST_GPUS = 16_384, 1_024
 
 #: Names of variables, and those that collbench gives ranks itself.
-_VARIABLE, _OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "COLLBENCH_"
+_VARIABLE, _OURS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "COLLBENCH_"
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -392,9 +391,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def node(self) -> Topology:
         """A node: its processors are numbered, which of them ranks get the cluster decides."""
-        of_node = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(self.gpus))
-        why_none = "" if self.gpus else "gpus in the site file"
-        return Topology(tuple(map(Core, range(self.cores))), of_node, why_none, "a node of the site")
+        gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(self.gpus))
+        why_none = "" if gpus else "gpus in the site file"
+        return Topology(tuple(map(Core, range(self.cores))), gpus, why_none, "a node of the site")
 
 
 ClusterT = TypeVar("ClusterT", bound=Cluster)
@@ -432,7 +431,7 @@ def _refuse_nonsense(where: str, site: Cluster) -> None:
     for name in site.variables:
         if _VARIABLE.fullmatch(name) is None:
             raise PlanError(f"{where}: variables: {name!r} is no name of a variable: letters, digits and _.")
-        if name.startswith(_OWN):
+        if name.startswith(_OURS):
             raise PlanError(f"{where}: variables: {name} is set by collbench itself. Leave it out.")
 
 
