@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from collbench.errors import LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
-from collbench.launch.duet import Ensemble, run_together
+from collbench.launch.duet import run_together
 from collbench.launch.engines.spec import LaunchSession, cleaned
 from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, notes, refuse_too_large
 from collbench.launch.folders import refuse_unusable_folder
@@ -189,26 +188,18 @@ class _Campaign:
                        sessions[launch.cell.engine], _order_of(expanded, launch), collector.add, group.alone)
             for launch, collector in zip(group.launches, collectors, strict=True)
         ]  # fmt: skip
-        ensemble = Ensemble(
-            assignments, expanded.plan.slices,
-            random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311 - an order, not a secret
-            _order_of(expanded, replace(group.launches[0], only=None)),
-            None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
-        )  # fmt: skip
         first = group.launches[0]
+        order = _order_of(expanded, replace(first, only=None))
         with read_around(self.sink, group.launches, cores_here(first.cell, expanded.placements[first.cell])):
-            played = run_together(ensemble, check)
-        if played.refused is not None:
-            check()
-            return played.refused
-        for launch, collector, outcome in zip(group.launches, collectors, played.outcomes, strict=True):
-            if launch in group.kept:
+            outcomes, refused = run_together(group, assignments, order, levels, check)
+        for launch, collector, outcome in zip(group.launches, collectors, outcomes, strict=True):
+            if refused is None and launch in group.kept:
                 collector.finish(outcome.transport, outcome.failure)
         check()
-        if any(isinstance(outcome.failure, LaunchLost) for outcome in played.outcomes):
+        if refused is None and any(isinstance(outcome.failure, LaunchLost) for outcome in outcomes):
             for session in sessions.values():  # the last launch has no next one, before which this would come out
                 session.ready()
-        return None
+        return refused
 
     def _collector(self, launch: Launch) -> RecordCollector:
         expanded, cell = self.prepared.expanded, launch.cell

@@ -12,11 +12,12 @@ import math
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import Literal
 
 from collbench.errors import Interrupted
+from collbench.launch.expansion import Group
 from collbench.launch.live_world import LaunchTask, LiveWorld, Outcome, without_measure
 from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Case, Gate
@@ -53,39 +54,20 @@ class Turn:
 Round = Mapping[LiveWorld, Turn]
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Assignments that live at once, in the order of their start; the `reference` is one of them, by its number.
-
-    `repeats`: its records are not kept. `levels` are the times (log of s) of the reference in other ensembles of the
-    block, by case. The order of turns is drawn by `generator`. Each assignment measures some cases of `order`.
-    """
-
-    assignments: Sequence[LaunchTask]
-    rule: SliceRule
-    generator: random.Random
-    order: Sequence[Case]
-    reference: int | None = None
-    repeats: bool = False
-    levels: dict[Case, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Played:
-    """How launches ended, in their order; `refused`: they cannot live at once, and nothing was kept."""
-
-    outcomes: tuple[Outcome, ...]
-    refused: Alone | None
-
-
-def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
+def run_together(
+    group: Group, assignments: Sequence[LaunchTask], order: Sequence[Case], levels: dict[Case, float], check: StopCheck
+) -> tuple[list[Outcome], Alone | None]:
     """Perform launches at once; a single one, without turns. Nothing of them is left when this returns or raises.
+
+    The `assignments` of the group's launches each measure some cases of `order`. `levels` are the times (log of s) of
+    the reference in other groups of the block, by case. Returns how launches ended, in their order, or why they cannot
+    live at once: then nothing was kept.
 
     Raises:
         Interrupted: told to stop; what was measured has been kept.
         Exception: what an assignment's `keep` raises.
     """
-    worlds = [LiveWorld(assignment, len(ensemble.assignments) - 1) for assignment in ensemble.assignments]
+    worlds = [LiveWorld(assignment, len(assignments) - 1) for assignment in assignments]
     refused, interrupted = None, None
     with contextlib.ExitStack() as stack:
         for world in worlds:
@@ -95,28 +77,32 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
                 check()
                 world.start()
             if len(worlds) > 1:
-                refused = _Conversation(ensemble, worlds, check).held()
+                refused = _Conversation(group, worlds, order, levels, check).held()
             if refused is None:
                 while running := [world for world in worlds if world.look()]:
                     check()
                     time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
         except Interrupted as error:
             interrupted = error
-        unkept = ensemble.reference if ensemble.repeats else None
-        outcomes = [world.end(refused is None and number != unkept, interrupted) for number, world in enumerate(worlds)]
+        outcomes = [world.end(refused is None and world.launch in group.kept, interrupted) for world in worlds]
     if interrupted is not None:
         raise interrupted
-    return Played(tuple(outcomes), refused)
+    return outcomes, refused
 
 
 class _Conversation:
     """What the driver orders, and hears, from the first reports to the last ones."""
 
-    def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
-        self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
-        self._plan: Plan = ensemble.assignments[0].plan
-        self._limits = limits_of(self._plan, 1)
-        self._numbers = {case: number for number, case in enumerate(ensemble.order)}
+    def __init__(
+        self, group: Group, worlds: Sequence[LiveWorld], order: Sequence[Case], levels: dict[Case, float],
+        check: StopCheck,
+    ) -> None:  # fmt: skip
+        self._worlds, self._levels, self._check = worlds, levels, check
+        self._plan: Plan = worlds[0].assignment.plan
+        self._rule, self._limits = self._plan.slices, limits_of(self._plan, 1)
+        self._turns = random.Random(f"{self._plan.seed}/{group.launches[0].sequence}")  # noqa: S311 - an order, not a secret
+        self._reference = next((world for world in worlds if world.launch is group.reference), None)
+        self._numbers = {case: number for number, case in enumerate(order)}
         self._slept: list[bool] = []  # of all slices so far, whether their world slept before
         self._refused: Alone | None = None
 
@@ -232,7 +218,7 @@ class _Conversation:
 
     def _round(self, members: Sequence[LiveWorld], order: Order) -> Round | None:
         played: dict[LiveWorld, Turn] = {}
-        for place, world in enumerate(self._ensemble.generator.sample(members, len(members))):
+        for place, world in enumerate(self._turns.sample(members, len(members))):
             started = time.monotonic()
             if (report := self._ask(world, order, "slice")) is None:
                 return None
@@ -246,7 +232,7 @@ class _Conversation:
         # a round counts where all worlds slept before their turns in it and in the next one
         slept = [all(_slept(world, turn.report, self._rule) for world, turn in turns.items()) for turns in rounds]
         valid = [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
-        reference = None if self._ensemble.reference is None else self._worlds[self._ensemble.reference]
+        reference = self._reference
         times = {world: [_time_of(turns[world], name) for turns in rounds] for world in members}
         complete = [k for k, counts in enumerate(valid) if counts and all(times[world][k] for world in members)]
         logs = {world: [math.log(taken[k] or 1.0) for k in complete] for world, taken in times.items()}
@@ -255,7 +241,7 @@ class _Conversation:
         middles = logs[reference] if reference else [mean(column) for column in zip(*logs.values(), strict=True)]
         level = mean(middles)
         if reference is not None:
-            level = self._ensemble.levels.setdefault(case, level)
+            level = self._levels.setdefault(case, level)
         began, duets = next(iter(rounds[0].values())).started, dict[LiveWorld, Duet]()
         for world in members:
             relative = median(log - middle for log, middle in zip(logs[world], middles, strict=True))

@@ -201,13 +201,8 @@ class Job:
         self, world: OpenWorld, launcher: RankLauncher, ranks: int, crowded: bool, relay: Path, log: Log,
         timeouts: Timeouts, written: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._world, self._quiet, self._log, self._timeouts, self._written = (
-            world,
-            launcher.quiet,
-            log,
-            timeouts,
-            written,
-        )
+        self._world, self._quiet, self._log = world, launcher.quiet, log
+        self._timeouts, self._written = timeouts, written
         self._daemons = Daemons(tuple(name for name, _ in world.hosts), launcher, relay, log)
         argv = launcher.local(ranks, crowded, world.program)
         starts: Iterable[tuple[str, dict[str, str]]] = ((world.hosts[0][0], {}),)

@@ -167,6 +167,10 @@ _CONFIGURATION = re.compile(r"UCX +INFO .*(?P<where>self|intra-node|inter-node) 
 _MPICH_OWN = re.compile(r"UCX +INFO|^HYDRA_LAUNCH")
 
 
+def _mpich_local(ranks: int, crowded: bool, program: Argv) -> Argv:
+    return ("mpiexec", "-launcher", "fork", "-bind-to", "none", "-n", str(ranks), *program)
+
+
 def _mpich_across(hosts: Hosts, program: Argv) -> Argv:
     """Each rank has the environment of its container, not of the first one."""
     listed, total = _listed(hosts)
@@ -204,16 +208,7 @@ def _mpich_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 MPICH = RankLauncher(
     vendor="mpich",
     pmi=PMI["mpich"],
-    local=lambda ranks, crowded, program: (
-        "mpiexec",
-        "-launcher",
-        "fork",
-        "-bind-to",
-        "none",
-        "-n",
-        str(ranks),
-        *program,
-    ),
+    local=_mpich_local,
     across=_mpich_across,
     asks=_mpich_asks,
     over_ssh=_mpich_over_ssh,
@@ -238,6 +233,10 @@ MPICH = RankLauncher(
 PORT, PORTS = "29400", 3000
 
 
+def _torch_local(ranks: int, crowded: bool, program: Argv) -> Argv:
+    return ("torchrun", "--standalone", "--nproc-per-node", str(ranks), "--no-python", *program)
+
+
 def _torch_direct(hosts: Hosts) -> tuple[tuple[str, dict[str, str]], ...]:
     """For each rank its container and its variables."""
     port = int(PORT) + zlib.crc32(" ".join(name for name, _ in hosts).encode()) % PORTS
@@ -247,25 +246,15 @@ def _torch_direct(hosts: Hosts) -> tuple[tuple[str, dict[str, str]], ...]:
                  for rank, (name, local_rank) in enumerate(places))  # fmt: skip
 
 
+_TORCH_TASK = {"RANK": "$SLURM_PROCID", "LOCAL_RANK": "$SLURM_LOCALID", "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
+               "MASTER_ADDR": "$FIRST_NODE", "MASTER_PORT": f"$(({PORT} + SLURM_STEP_ID % {PORTS}))"}  # fmt: skip
+
 TORCH = RankLauncher(
     vendor="torch",
-    local=lambda ranks, crowded, program: (
-        "torchrun",
-        "--standalone",
-        "--nproc-per-node",
-        str(ranks),
-        "--no-python",
-        *program,
-    ),
+    local=_torch_local,
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
     direct=_torch_direct,
-    task={
-        "RANK": "$SLURM_PROCID",
-        "LOCAL_RANK": "$SLURM_LOCALID",
-        "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
-        "MASTER_ADDR": "$FIRST_NODE",
-        "MASTER_PORT": f"$(({PORT} + SLURM_STEP_ID % {PORTS}))",
-    },
+    task=_TORCH_TASK,
 )
 
 
