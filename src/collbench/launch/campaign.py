@@ -56,10 +56,6 @@ def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset
     sink.add_reading(take("after"))
 
 
-#: The cells that are launched in a block, with what each executes; None: all.
-Wanted = Callable[[int], Mapping[LaunchCell, LaunchPart] | None]
-
-
 @dataclass(frozen=True)
 class PreparedCampaign:
     """A plan with everything that is known before the first launch. `sessions` are by the names of their engines."""
@@ -103,10 +99,7 @@ def prepare(
     """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
 
     Without `sessions` the engines that the plan names are connected to. What an engine keeps for the launches, such as
-    the nodes of a job, it keeps until `held` is closed; without, until this returns.
-
-    Raises:
-        CollbenchError: the plan needs something that does not exist here.
+    the nodes of a job, it keeps until `held` is closed; without, until this returns. Raises CollbenchError.
     """
     expanded = expand_and_check(plan) if isinstance(plan, Plan) else plan
     sessions = connect(expanded, check) if sessions is None else sessions
@@ -115,6 +108,9 @@ def prepare(
         stacks = look_at(expanded, sessions)
     return PreparedCampaign(expanded, sessions, stacks)
 
+
+#: The cells that are launched in a block, with what each executes; None: all.
+Wanted = Callable[[int], Mapping[LaunchCell, LaunchPart] | None]
 
 #: By case and launch, the records that a resumed run holds already: of those in turns the time that is compared (s).
 Known = Mapping[tuple[Case, int], float | None]
@@ -172,9 +168,8 @@ class _Campaign:
 
     def _levels(self, reference: Launch) -> dict[Case, float]:
         """The times (log of s) of a reference that was measured before the run was interrupted."""
-        times = {case: self.known.get((placed_case(case, reference.cell), reference.number))
-                 for case in self.prepared.expanded.expected[reference.cell]}  # fmt: skip
-        return {case: math.log(seconds) for case, seconds in times.items() if seconds}
+        return {case: math.log(seconds) for case in self.prepared.expanded.expected[reference.cell]
+                if (seconds := self.known.get((placed_case(case, reference.cell), reference.number)))}  # fmt: skip
 
     def _perform(self, group: Group, levels: dict[Case, float]) -> Alone | None:
         """Perform launches when their engines are ready for them; why they cannot live at once, if they cannot."""
@@ -247,15 +242,14 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
 def finished(expanded: ExpandedPlan, records: tuple[Record, ...], fixed: int = 0) -> frozenset[tuple[LaunchCell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost.
 
-    Until decided a failed launch has a record of each case that it was to measure, but for those of the first `fixed`
-    blocks, which were to measure all.
+    Until decided a failed launch has a record of each case that it was to measure; not in the first `fixed` blocks.
     """
     one_for_all = expanded.plan.until != "decided"
     statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
-    done = set()
-    for launch in expanded.order:
+
+    def is_done(launch: Launch) -> bool:
         expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed_case(case, launch.cell), launch.number)) for case in expected]
-        if None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded):
-            done.add((launch.cell, launch.number))
-    return frozenset(done)
+        return None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded)
+
+    return frozenset((launch.cell, launch.number) for launch in expanded.order if is_done(launch))

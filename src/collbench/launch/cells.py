@@ -136,11 +136,7 @@ def storages_of(plan: Plan) -> tuple[str | None, ...]:
 
 
 def cases_in(plan: Plan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
-    """What a world of a cell measures.
-
-    Raises:
-        PlanError: an unknown name, a root that is not a rank, or a program on several ranks.
-    """
+    """What a world of a cell measures, or PlanError: a name, a root or a number of ranks that cannot be."""
     inner = inner_plan(plan, cell)
     names = inner["backends"] if inner.collectives else ()
     cases = tuple(dict.fromkeys(case for name in names for case in cases_of(inner, name, cell.ranks)))
@@ -150,12 +146,9 @@ def cases_in(plan: Plan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase
 
 
 def check_backends(plan: Plan) -> None:
-    """Whether every backend is one that ranks of a launch can use.
+    """Whether ranks of a launch can use every backend, and one has the cadence.
 
-    Raises:
-        PlanError, BackendUnavailable: it simulates, or needs GPUs that the plan does not give to ranks; or there is no
-            backend of that name.
-        RequestError: a cadence that none of them has.
+    Raises PlanError, BackendUnavailable (there is none of that name) or RequestError (the cadence).
     """
     names = dict.fromkeys(name for image in plan.images for name in backends_of(plan, image))
     for name, backend in ((name, backends.get(name)) for name in names):
@@ -169,8 +162,7 @@ def check_backends(plan: Plan) -> None:
 def inner_plan(plan: Plan, cell: LaunchCell, folder: str = "") -> Plan:
     """The plan that a world is given: the backends of its image; with workers, collectives with a server or without.
 
-    Programs that work in files are measured where there is a storage, everything else where there is none; `folder` is
-    where ranks find the storage.
+    Programs that work in files are measured where there is a storage, which ranks find in `folder`; all else where not.
     """
     names = plan.collectives if cell.storage is None else ()
     if plan.workers:
@@ -192,11 +184,7 @@ def _measured_in(plan: Plan, cell: LaunchCell, program: Program) -> bool:
 
 
 def _with_servers(plan: Plan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
-    """As the plan has it, with the servers of the cell where the plan counts workers.
-
-    Raises:
-        PlanError: the benchmark says itself how many servers there are.
-    """
+    """As the plan has it, with the servers of the cell where the plan counts workers, or PlanError: it has both."""
     counts = workloads.get(name_of(benchmark)).servers
     if not plan.workers or not counts:
         return benchmark

@@ -199,10 +199,7 @@ class RecordCollector:
 def with_placement(
     record: Record, launch: Launch, transport: str | None, crowded: bool, device: str | None = None
 ) -> Record:
-    """The record with what its world cannot know: place and launch; what the library printed; shared processors.
-
-    `device` is the one that the engine says its storage is on.
-    """
+    """The record with its place and launch, what the library printed, shared processors, and the storage's `device`."""
     return msgspec.structs.replace(
         record, case=placed_case(record.case, launch.cell), launch=launch.number,
         transport=storage_text(record.transport or transport, device),

@@ -61,11 +61,7 @@ def run_together(
 
     The `assignments` of the group's launches each measure some cases of `order`. `levels` are the times (log of s) of
     the reference in other groups of the block, by case. Returns how launches ended, in their order, or why they cannot
-    live at once: then nothing was kept.
-
-    Raises:
-        Interrupted: told to stop; what was measured has been kept.
-        Exception: what an assignment's `keep` raises.
+    live at once: then nothing was kept. Raises Interrupted, after which what was measured has been kept.
     """
     worlds = [LiveWorld(assignment, len(assignments) - 1) for assignment in assignments]
     refused, interrupted = None, None

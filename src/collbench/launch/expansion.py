@@ -122,12 +122,9 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
 
 
 def engine_of(plan: Plan, policy: str) -> Engine:
-    """What starts the worlds of a policy: the plan's engine, or the host.
+    """What starts the worlds of a policy: the plan's engine, or the host where there are no containers and it may.
 
-    The host starts those of a policy without containers, unless the engine does that too.
-
-    Raises:
-        PlanError: there is no such engine or policy, or the engine makes no containers.
+    Raises PlanError: there is no such engine or policy, or the engine makes no containers.
     """
     engine, contained = engines.get(plan.engine), policies.find_policy(policy)[0].in_containers
     if not contained:
@@ -187,12 +184,9 @@ def launcher_of(image: str, libraries: Mapping[str, str], plan: Plan) -> RankLau
 def refuse_too_large(
     plan: Plan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
 ) -> None:
-    """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
+    """Whether the largest case fits into memory, as worlds run one after the other; `free` is in bytes, None: ask.
 
-    With GPUs the buffers of collectives are not in host memory, and the ranks check theirs themselves.
-
-    Raises:
-        PlanError: a case needs more memory than is free.
+    With GPUs the buffers of collectives are not in host memory, and ranks check theirs. Raises PlanError.
     """
     free = available_bytes() if free is None else free
     if free is None:

@@ -45,10 +45,7 @@ def driver_identity() -> str:
 
 
 def started_at(process: str) -> str:
-    """When a process of this PID namespace started, in clock ticks after boot as this process's time namespace has it.
-
-    Raises OSError where there is none, or it may not be seen.
-    """
+    """When a process of this PID namespace started, in ticks after boot of this time namespace; or OSError."""
     text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     return text.rpartition(")")[2].split()[19]
 
@@ -101,10 +98,7 @@ def opened(path: Path, encoding: str = "ascii") -> IO[str]:
 
 
 def signature_of(folder: Path) -> tuple[str, bool | None]:
-    """The driver that a folder names, and whether its lock is held; None where that cannot be known.
-
-    Raises OSError or UnicodeDecodeError where it has no signature.
-    """
+    """The driver that a folder names, and whether its lock is held, None: unknown; or OSError, UnicodeDecodeError."""
     import fcntl
 
     with opened(folder / DRIVER) as signature:
@@ -325,11 +319,7 @@ def user_inside() -> tuple[int, int]:
 
 
 def open_folder(name: str | Path, parent: int | None = None) -> int:
-    """Open a folder, in the open folder `parent` where that is given. The caller closes it.
-
-    Raises:
-        RunReadError: it is a link, not a folder, or cannot be entered.
-    """
+    """Open a folder, in the open folder `parent` if there is one; or RunReadError: it is a link, or no folder."""
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except (OSError, ValueError) as error:
@@ -337,11 +327,7 @@ def open_folder(name: str | Path, parent: int | None = None) -> int:
 
 
 def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
-    """Open a plain file in an open folder, to be read; `largest` in bytes.
-
-    Raises:
-        RunReadError: it is missing, not a plain file, larger, or cannot be read.
-    """
+    """Open a plain file in an open folder, to be read; RunReadError: it is none, or has more than `largest` bytes."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError as error:
@@ -431,17 +417,13 @@ _IDENTITY = re.compile(r"([^/]+)/([0-9]{1,20})/([0-9]{1,9})/([0-9]{1,20})/([0-9]
 
 
 def sweep_folders(busy: set[str]) -> list[str]:
-    """Remove this user's temporary folders whose driver is gone; returns their paths.
-
-    `busy` are drivers of which the engine has something that runs or is young.
-    """
+    """Remove this user's temporary folders whose driver is gone and not `busy` on the engine; returns their paths."""
     removed = []
     for folder, driver, locked in signed():
         with contextlib.suppress(FileNotFoundError):  # its driver removed it meanwhile
             status = folder.stat()
-            young = time.time() - status.st_mtime < YOUNG
-            own = status.st_uid == os.getuid()
-            if own and is_dead(driver, locked, driver in busy or young) and remove_folder(folder):
+            alive = driver in busy or time.time() - status.st_mtime < YOUNG
+            if status.st_uid == os.getuid() and is_dead(driver, locked, alive) and remove_folder(folder):
                 removed.append(str(folder))
     return removed
 
@@ -494,10 +476,7 @@ class Storage:
 
 @contextlib.contextmanager
 def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator[Storage | None]:
-    """The storage of a launch, where it has one: a folder below `parent` if it is one of the host, removed at the end.
-
-    Raises OSError where the folder cannot be made.
-    """
+    """The storage of a launch, if any; a folder of the host is below `parent`, and removed at the end; or OSError."""
     if (where := place_of(cell, parent)) is None:
         yield described(cell)
         return
@@ -535,11 +514,7 @@ def refuse_unusable_folder(cells: Iterable[LaunchCell], parent: str) -> None:
 
 
 def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: str) -> None:
-    """Whether the files of containers, below `engine_root`, and those of the host, below `parent`, are on one device.
-
-    Raises:
-        EngineError: on two, both of which are named.
-    """
+    """Whether what containers keep below `engine_root` is on the device of `parent`, the host's; or EngineError."""
     compared = {cell.storage for cell in cells if cell.storage in ("overlay", "volume")}
     if not compared:
         return

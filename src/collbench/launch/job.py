@@ -146,12 +146,10 @@ class DeadRanks:
     def ended(self, started: Sequence[Running], written: int) -> str | None:
         """Called in each pass of the waiting loop: why the wait ends, if it does.
 
-        `started` are the commands of the world, the first one first; `written` are the bytes that the ranks have
-        written: while these become more, a rank is at work.
+        `started` are the commands of the world, in order; while more bytes are `written` by ranks, one is at work.
         """
         now = self._clock()
-        self._since += min(now - self._last, LONGEST_PASS)
-        self._last = now
+        self._since, self._last = self._since + min(now - self._last, LONGEST_PASS), now
         if written > self._written:
             self._written, self._since = written, 0.0
             if self._problem is None:
@@ -218,11 +216,7 @@ class Job:
         return SELDOM if self._daemons.complete else OFTEN
 
     def look(self) -> bool:
-        """One pass of the wait for its end; whether it still runs.
-
-        Raises:
-            LaunchFailed: a box died, a daemon could not be started, it took too long, or its exit code is not 0.
-        """
+        """One pass of the wait for its end; whether it still runs, or LaunchFailed."""
         world, head, reason = self._world, self._started[0], None
         if (code := head.code) is None:
             for request in self._daemons.new():
@@ -252,11 +246,7 @@ class Daemons:
         return len(self._seen) >= self._expected
 
     def new(self) -> list[Request]:
-        """Those that came since the last call.
-
-        Raises:
-            LaunchFailed: a request is for a box of another world, or cannot be read.
-        """
+        """Those that came since the last call; LaunchFailed: one is for a box of another world, or cannot be read."""
         if self.complete:
             return []
         requests = self._relayed() if self._launcher.relays else self._printed()
@@ -336,11 +326,9 @@ class HostProcess:
         """End it with all its children: by SIGTERM, then by SIGKILL; those too that have a session of their own."""
         below = descendants(self.pid) if self.process.poll() is None else []
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(self.process.pid, number)
                 self.process.wait(STOP)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
         until = time.monotonic() + STOP
         while (left := [child for child in below if runs(child)]) and time.monotonic() < until:
             time.sleep(0.02)

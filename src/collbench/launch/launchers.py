@@ -267,11 +267,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(vendor: str, image: str) -> RankLauncher:
-    """How the library in an image (or environment) starts its ranks.
-
-    Raises:
-        ImageMissing: it holds no library that can be started.
-    """
+    """How the library in an image or environment starts ranks; ImageMissing: it holds none that can be started."""
     if vendor not in names():
         raise ImageMissing(f"image {image}: holds {vendor or 'no MPI'}; the launcher starts {', '.join(names())}.")
     return _BY_VENDOR[vendor]

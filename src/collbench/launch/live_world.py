@@ -422,11 +422,7 @@ class LiveWorld:
         self._fail(self._failed(reason))
 
     def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> Outcome:
-        """Remove its boxes, and read its records; without `keep` nothing is read. `close` removes its folders.
-
-        Raises:
-            Exception: what the assignment's `keep` raises.
-        """
+        """Remove its boxes, and `keep` its records, which may raise anything. `close` removes its folders."""
         self._remove(interrupted)
         if self._at is None:
             return Outcome(None, self.failure)

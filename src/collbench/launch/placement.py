@@ -66,12 +66,9 @@ def _slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:
 
 
 def on_cores(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
-    """For data in host memory: whole cores first, node by node. Ranks share them only where the plan says so.
+    """For data in host memory: whole cores first, node by node; far: memory of all nodes but those of the processors.
 
-    Far: memory of all nodes but those of the rank's processors.
-
-    Raises:
-        PlanError: more processors are asked for than there are; or memory of another node, and there is none.
+    Raises PlanError: there are too few processors that ranks need not share, or no memory of another node.
     """
     offered = len(topology.cores)
     each = max(1, offered // wants.ranks) if wants.cores == "share" else wants.cores
@@ -93,9 +90,7 @@ def on_gpus(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     """For data on GPUs, in the machine's order. Near: processors of the GPU's node; far: of the next, with its memory.
 
     Parameter servers are placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
-
-    Raises:
-        PlanError: more GPUs are asked for than there are, or more processors than are near (or far).
+    Raises PlanError: there are too few GPUs, or too few processors near them (or far).
     """
     workers = wants.ranks - wants.servers
     if workers > len(topology.gpus):
@@ -199,11 +194,7 @@ def _neighbours(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
 
 
 def _by_node(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
-    """Ranks with cores of one memory node share a container.
-
-    Raises:
-        PlanError: a rank has cores of several nodes, or the nodes of the ranks take turns.
-    """
+    """Ranks with cores of one memory node share a container; PlanError: a rank has several, or they take turns."""
     nodes = []
     for rank, (node, *others) in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
         if others:
@@ -251,11 +242,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def named_policy(name: str) -> Policy:
-    """The policy of that name.
-
-    Raises:
-        PlanError: there is none; the package that defines it cannot be imported, or defines something else.
-    """
+    """The policy of that name; PlanError: there is none, or its package does not define it."""
     if name not in _registered():
         raise PlanError(f"policy {name!r}: unknown. {suggestion(name, policy_names())}")
     points = _registered()[name]
@@ -269,11 +256,7 @@ def named_policy(name: str) -> Policy:
 
 
 def find_policy(spelling: str) -> tuple[Policy, int]:
-    """The policy that a plan names, and its number; 0 where it does not take one.
-
-    Raises:
-        PlanError: as `named_policy`; or the policy takes a number and has none here, or the other way round.
-    """
+    """The policy that a plan names, and its number or 0; PlanError: it is unknown, or is to have a number or none."""
     name, number = name_and_number(spelling)
     policy = named_policy(name)
     if policy.takes_number != (number > 0):
@@ -287,10 +270,8 @@ def container_groups(
 ) -> Groups:
     """The ranks of each container; on the host, of the one place they all share. `ranks` are slots by rank.
 
-    Parameter servers, which are the first ranks, have containers of their own where the policy keeps them apart.
-
-    Raises:
-        PlanError: the policy does not fit, or its groups are not all ranks in order.
+    Parameter servers, which are the first ranks, have containers of their own where the policy keeps them apart. Raises
+    PlanError: the policy does not fit, or its groups are not all ranks in order.
     """
     apart = servers if policy.server_apart else 0
     groups = policy.groups(ranks[apart:], number, topology)
@@ -363,9 +344,7 @@ class Placement:
 def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     """Boxes for a cell of a plan on a machine, or on several that are alike; its step makes no difference.
 
-    Raises:
-        PlanError: more is asked for than there is, and the plan does not say `oversubscribe`; there is no such policy,
-            or it does not fit; the ranks cannot be spread evenly.
+    Raises PlanError: there is too little, no such policy, or one that does not fit; ranks cannot be spread evenly.
     """
     if cell.hosts > 1:
         return _over_hosts(topology, cell, plan)

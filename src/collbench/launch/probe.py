@@ -52,10 +52,7 @@ def source_files(package: Path = PACKAGE) -> list[Path]:
 
 @cache
 def sources(package: Path = PACKAGE) -> str:
-    """SHA-256 of the code that measures: names and contents of its files.
-
-    Equal in a clone, an editable installation, a wheel and an image of the same code.
-    """
+    """SHA-256 of names and contents of the code that measures: equal in a clone, a wheel and an image of the same."""
     lines = (f"{path.relative_to(package).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
              for path in source_files(package))  # fmt: skip
     return hashlib.sha256("".join(lines).encode()).hexdigest()

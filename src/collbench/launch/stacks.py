@@ -81,8 +81,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
     Raises:
         ImageMissing: an image is not there, or does not hold this collbench and what its ranks need.
         EngineError: the engine cannot give what every launch needs.
-        PlanError: a backend is missing; no environment of the same MPI stands beside an image; ranks on the host have
-            another priority than those in containers.
+        PlanError: a backend is missing, an environment of the same MPI beside an image, or the same priority of ranks.
     """
     start: dict[StackKey, Stack] = {}
     missing: dict[StackKey, Mapping[str, str]] = {}
@@ -137,7 +136,7 @@ def looked_at_together(plan: Plan) -> list[tuple[str | None, ...]]:
     for name in plan.sides or (None,):
         side = plan.sides[name] if name else Side()
         groups.setdefault(repr(msgspec.structs.replace(side, images={})), []).append(name)
-    return [tuple(names) for names in groups.values()]
+    return list(map(tuple, groups.values()))
 
 
 def sha256_of_given(path: str) -> str:
@@ -149,12 +148,9 @@ def sha256_of_given(path: str) -> str:
 
 
 def stack_of(plan: Plan, image: str, look: Look, watched: Sequence[str] = ()) -> Stack:
-    """What a cell runs, of what was seen of its image. Programs of one rank need no library.
+    """What a cell runs, of what was seen of its image; ranks tell which of the `watched` libraries they loaded.
 
-    Of the `watched` libraries ranks tell which file they loaded.
-
-    Raises:
-        ImageMissing: it holds no library that can be started.
+    Programs of one rank need no library. Raises ImageMissing: it holds none that can be started.
     """
     launcher = launchers.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
@@ -176,10 +172,9 @@ def _image(
 
 
 def refuse_missing(plan: Plan, name: str, look: Look) -> None:
-    """Whether an image (or environment) has every backend that the plan wants of it; with `skip`, at least one.
+    """Whether an image or environment has every backend that the plan wants; with `skip` one, and not every benchmark.
 
-    Raises:
-        PlanError: a backend cannot be used in it; or a benchmark cannot, and the plan does not say `skip`.
+    Raises PlanError.
     """
     wanted, contents = backends_of(plan, name), look.contents
     for benchmark, why in contents.missing_benchmarks.items():
@@ -197,11 +192,7 @@ def refuse_missing(plan: Plan, name: str, look: Look) -> None:
 
 
 def refuse_other_priority(name: str, host: str, image: str) -> None:
-    """Ranks on the host inherit the priority of the launcher, those in containers that of the engine.
-
-    Raises:
-        PlanError: it is not the same, so one side would get less of a machine that has other work.
-    """
+    """Ranks on the host inherit the launcher's priority, those in containers the engine's; PlanError: they differ."""
     if host != image:
         raise PlanError(f"image {name}: ranks on the host have the priority {host}, those in containers {image}. Start "
                         "collbench launch with the engine's priority (nice, chrt, ionice), or leave one side "
@@ -209,10 +200,7 @@ def refuse_other_priority(name: str, host: str, image: str) -> None:
 
 
 def differences_of(host: Contents, image: Contents, communicate: bool = True) -> list[str]:
-    """Where the host's environment and the image differ in anything but the container.
-
-    Where ranks do not `communicate`, what they would need for that makes no difference.
-    """
+    """Where the host's environment and the image differ, but for the container and what ranks need to `communicate`."""
     differences = _differs("Python", host.python, image.python)
     if host.native != image.native:
         differences.append(f"the native loop is missing {'in the image' if host.native else 'on the host'}")
@@ -249,11 +237,7 @@ def probe_of(python: str, image: str, libraries: Mapping[str, str], plan: Plan) 
 
 
 def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping[str, str], plan: Plan) -> Contents:
-    """What the last line says that is an answer.
-
-    Raises:
-        ImageMissing: none is; or the image holds another collbench, or another library than it stands for.
-    """
+    """What the last answer says; ImageMissing: there is none, or of another collbench or library than it stands for."""
     for line in reversed(lines):
         try:
             contents = msgspec.json.decode(line, type=Contents)
@@ -276,11 +260,7 @@ def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping
 def contents_on(
     answers: Mapping[str, Sequence[str]], title: str, image: str, libraries: Mapping[str, str], plan: Plan
 ) -> Contents:
-    """What all nodes say alike, of the lines that each printed: as the first says it.
-
-    Raises:
-        ImageMissing: as `contents_in`, or nodes differ; with the first nodes of each cause.
-    """
+    """What all nodes say alike; ImageMissing: as `contents_in`, or nodes differ, with the first nodes of each cause."""
     by_node: dict[str, Contents] = {}
     causes: dict[str, list[str]] = {}
     for node, lines in answers.items():
@@ -294,19 +274,18 @@ def contents_on(
     return next(iter(by_node.values()))
 
 
-def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
+def _differences(by_node: Mapping[str, Contents]) -> dict[str, list[str]]:
     """Nodes that hold something else than most, by the first thing in which they differ; empty: all are alike."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for node, contents in said.items():
+    for node, contents in by_node.items():
         alike.setdefault(tuple(contents.identity.items()), []).append(node)
     (most, usual), *others = sorted(alike.items(), key=lambda group: -len(group[1]))
     causes: dict[str, list[str]] = {}
-    for other, nodes in others:
-        ours, theirs = dict(most), dict(other)
+    for theirs, nodes in ((dict(other), nodes) for other, nodes in others):
+        ours = dict(most)
         name = next(name for name in ours | theirs if ours.get(name) != theirs.get(name))
-        cause = (f"{name} is {theirs.get(name, 'missing')}, and {ours.get(name, 'missing')} on "
-                 f"{nodes_of(usual, len(said))}. Install the same on every node.")  # fmt: skip
-        causes.setdefault(cause, []).extend(nodes)
+        there, here = theirs.get(name, "missing"), f"{ours.get(name, 'missing')} on {nodes_of(usual, len(by_node))}"
+        causes.setdefault(f"{name} is {there}, and {here}. Install the same on every node.", []).extend(nodes)
     return causes
 
 
@@ -337,11 +316,7 @@ class ExaminedStack:
 
 
 def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: StopCheck) -> ExaminedStack:
-    """Make the containers of the plan's first cell, run the command in the first one, remove them.
-
-    Raises:
-        CollbenchError: no such image, no answer within the limit, or an exit code that is not doctor's.
-    """
+    """Make the containers of the plan's first cell, run the command in the first, remove them; or CollbenchError."""
     cell = expanded.cells[0]
     with cleaned(session.close):
         looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})

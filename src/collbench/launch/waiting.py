@@ -66,10 +66,7 @@ class Lines:
 
 
 class Log:
-    """Filled from the threads that follow a world's processes, read by the thread that waits for it.
-
-    Of each line `longest` characters are kept.
-    """
+    """Filled by threads that follow a world's processes, read by the one that waits; `longest` characters a line."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self.longest = longest
@@ -94,10 +91,7 @@ class Log:
         return f": {_OF_A_LAUNCH.sub('', messages[-1])}" if messages else ""
 
     def library_message(self, quiet: Callable[[str], bool] = lambda line: False) -> str:
-        """What standard error tells last, in one line, as the end of a reason: without `quiet` lines, each once.
-
-        What a launcher says of ranks that ended is left out where there is anything else.
-        """
+        """What standard error tells last, as the end of a reason, a launcher's words only if it has no others."""
         with self._lock:
             lines = [line for is_error, line in self._lines if is_error and line.strip() and not quiet(line)]
         before = list(takewhile(lambda line: not _TORCHRUN.match(line), lines))
@@ -168,10 +162,7 @@ def limits_of(plan: Plan, cases: int, others: int = 0) -> Limits:
 
 
 class Timeouts:
-    """A clock for the wait for a world.
-
-    Only what a world writes counts as progress, not what it prints: a manifest once its ranks have met, then records.
-    """
+    """A clock for the wait for a world. Its progress is what it writes: a manifest once its ranks have met, records."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
@@ -222,11 +213,9 @@ class Stopping:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """A context in which signals are handled here.
+        """A context in which signals are handled here; Interrupted: after a second signal and a moment.
 
-        Raises:
-            Interrupted: after a second signal and a moment. Inside, that is a KeyboardInterrupt, which is not caught
-                as an error of the engine or of a launch.
+        Inside, that is a KeyboardInterrupt, which is not caught as an error of the engine or of a launch.
         """
 
         def on_signal(number: int, frame: object) -> None:
