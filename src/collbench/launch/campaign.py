@@ -35,8 +35,7 @@ from collbench.yardsticks import resolutions
 
 def cores_here(cell: LaunchCell, placement: Placement) -> frozenset[int]:
     """The cores of a cell's ranks on this machine; empty where they are on another one, or not known."""
-    slots = placement.slots if engines.get(cell.engine).local else ()
-    return frozenset(core for slot in slots for core in slot.cores)
+    return placement.cores if engines.get(cell.engine).local else frozenset()
 
 
 @contextlib.contextmanager

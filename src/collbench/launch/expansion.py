@@ -12,20 +12,9 @@ from collbench import collectives, workloads
 from collbench.bindings.operations import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
-from collbench.launch import engines, launchers
+from collbench.launch import cells, engines, launchers
 from collbench.launch import placement as policies
-from collbench.launch.cells import (
-    Launch,
-    LaunchCell,
-    LaunchPart,
-    cases_in,
-    check_backends,
-    check_overrides,
-    communicates,
-    order_of,
-    storages_of,
-    worlds_of,
-)
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart, communicates
 from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, lacking, step_of, steps_of
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement, place
@@ -75,7 +64,7 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     Raises:
         PlanError: an unknown name, more is asked for than there is, or nothing would be measured.
     """
-    check_backends(plan)
+    cells.check_backends(plan)
     engine_by_policy = {policy: engine_of(plan, policy) for policy in plan.policies}
     by_name = {engine.name: engine for engine in engine_by_policy.values()}
     sites = {name: Site(machine(name)) if machine else engine.site(plan) for name, engine in by_name.items()}
@@ -83,9 +72,10 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
         if max(plan.hosts) > 1 and not engine.starts_ranks:
             raise PlanError(f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has "
                             "several: --on slurm --site FILE.")  # fmt: skip
+    starting = [engine.name for engine in by_name.values() if engine.starts_ranks]
     for side in plan.sides or (None,):
         with named_sides((side,)):
-            check_overrides(plan.of_sides((side,)), [engine.name for engine in by_name.values() if engine.starts_ranks])
+            cells.check_overrides(plan.of_sides((side,)), starting)
     ladders = {policy: engine.ladder if policies.find_policy(policy)[0].in_containers else ()
                for policy, engine in engine_by_policy.items()}  # fmt: skip
     left_out = tuple(dict.fromkeys(
@@ -96,11 +86,11 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     worlds = dict.fromkeys(
         LaunchCell(plan.image_of(side, image), policy, None, ranks, affinity, server, engine_by_policy[policy].name,
                    storage, seccomp, hosts, side, image if plan.image_of(side, image) != image else "")
-        for ranks, server in worlds_of(plan)
+        for ranks, server in cells.worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
-        for storage in storages_of(plan)
+        for storage in cells.storages_of(plan)
         for seccomp in (plan.seccomp if ladders[policy] else ("default",))
         for hosts in plan.hosts
         for side in plan.sides or (None,)
@@ -115,10 +105,11 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
             placements[replace(world, isolation=step)] = placement
     if not placements:
         raise PlanError(f"{'; '.join(left_out)}, and no cell is left. Name a step that it has.")
-    cases = {cell: cases_in(plan, cell) for cell in placements}
+    cases = {cell: cells.cases_in(plan, cell) for cell in placements}
     expected = {cell: frozenset(identity for case in of_cell for identity in case.identities)
                 for cell, of_cell in cases.items()}  # fmt: skip
-    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out, tuple(sites.values()))
+    order = cells.order_of(plan, placements)
+    return ExpandedPlan(plan, placements, cases, expected, order, left_out, tuple(sites.values()))
 
 
 def engine_of(plan: Plan, policy: str) -> Engine:

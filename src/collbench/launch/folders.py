@@ -151,7 +151,7 @@ _LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", re.A
 
 def disturbances(placements: Iterable[Placement]) -> list[str]:
     """A line for each living launch, in a temporary folder that we see, that shares cores with these placements."""
-    ours = {core for placement in placements for slot in placement.slots for core in slot.cores}
+    ours = frozenset[int]().union(*(placement.cores for placement in placements))
     lines = []
     for folder, _, locked in signed():
         with contextlib.suppress(OSError, ValueError):  # it ended, or may not be read
@@ -335,13 +335,14 @@ def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
     except (OSError, ValueError) as error:  # a name may hold characters that no name can
         raise RunReadError(f"{_shown(name)}: {_why(error)}; a world may only leave plain files.") from error
     with contextlib.ExitStack() as undo:
-        reader, status = undo.enter_context(os.fdopen(file, "rb")), os.fstat(file)
+        undo.callback(os.close, file)
+        status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise RunReadError(f"{_shown(name)}: not a plain file.")
         if largest is not None and status.st_size > largest:
             raise RunReadError(f"{_shown(name)}: {status.st_size} bytes; at most {largest} are read.")
         undo.pop_all()
-    return reader
+    return os.fdopen(file, "rb")
 
 
 def _shown(name: str | Path) -> str:

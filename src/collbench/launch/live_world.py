@@ -281,8 +281,7 @@ class LiveWorld:
     """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
 
     `duets` are the turns of its cases that all worlds beside it completed, `broken` (`without_measure`) those that it
-    ended without; other cases of a world in turns have no record. From `start` to `close` it may hold boxes and
-    folders.
+    ended without; other cases of a world in turns have no record. Until `close` it may hold boxes and folders.
     """
 
     assignment: LaunchTask
@@ -333,10 +332,8 @@ class LiveWorld:
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:
             inner = inner.of_world(launch.only.measured, launch.only.brief)
-        cores = format_cores({core for slot in of.placement.slots for core in slot.cores})
-        at = self._held.enter_context(
-            folders(inner, user, cores, of.session.folder, places(launch.cell, of.placement), self.others > 0)
-        )
+        belong, cores = places(launch.cell, of.placement), format_cores(of.placement.cores)
+        at = self._held.enter_context(folders(inner, user, cores, of.session.folder, belong, self.others > 0))
         if at.turns is not None:
             local = engines.get(launch.cell.engine).local
             self._link = self._held.enter_context(linked(at.turns, launch.cell.ranks, user, local))

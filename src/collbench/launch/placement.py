@@ -337,6 +337,11 @@ class Placement:
         return tuple(by_rank[rank] for rank in sorted(by_rank))
 
     @property
+    def cores(self) -> frozenset[int]:
+        """All processors that ranks get."""
+        return frozenset(core for box in self.boxes for slot in box.slots for core in slot.cores)
+
+    @property
     def gpus(self) -> tuple[str, ...]:
         return tuple(uuid for box in self.boxes for uuid in box.gpus)
 

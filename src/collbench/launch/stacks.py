@@ -17,19 +17,10 @@ import msgspec
 
 from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError, suggestion
-from collbench.launch import engines, launchers
+from collbench.launch import engines, expansion, launchers
 from collbench.launch.cells import PRELOAD, Launch, LaunchCell, backends_of, communicates, overrides_of
 from collbench.launch.engines.spec import LaunchSession, Look, Looks, Stack, cleaned
-from collbench.launch.expansion import (
-    OF_EVERY_RANK,
-    ExpandedPlan,
-    at_once,
-    expand,
-    library_of,
-    notes,
-    places,
-    refuse_too_large,
-)
+from collbench.launch.expansion import ExpandedPlan, library_of, notes, places
 from collbench.launch.folders import folders, refuse_unusable_folder
 from collbench.launch.launchers import PROCESS, Argv
 from collbench.launch.live_world import user_of, world_of
@@ -106,7 +97,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
                     refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
-            replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}  # every launch sets these itself
+            replaced = {*expansion.OF_EVERY_RANK, *([PRELOAD] if plan.preload else [])}  # by every launch itself
             files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for seen, known in ((within, inside), (beside, bare)):
@@ -346,7 +337,7 @@ def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: s
     """A plan of one cell: two ranks in containers of an image, or PlanError: no such policy, step or engine."""
     plan = Plan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,), engine=engine,
                 docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
-    expanded = expand(check_launch_plan(plan))
+    expanded = expansion.expand(check_launch_plan(plan))
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
     return expanded
@@ -377,7 +368,7 @@ def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
 
     lines += _unknown_images(plan)
     with refusing():
-        refuse_too_large(plan, expanded.cases)
+        expansion.refuse_too_large(plan, expanded.cases)
     with refusing():
         refuse_unusable_folder(expanded.cells, plan.storage_folder)
     for sides in looked_at_together(plan):
@@ -443,7 +434,7 @@ def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
     reasons = {"isolation": without, "seccomp": without,
                "environments": "" if False in in_containers else "every policy has containers",
                "storage": not_in_files, "folder": not_in_files}  # fmt: skip
-    if plan.collectives and all(isinstance(one, int) for one in at_once(expanded).values()):
+    if plan.collectives and all(isinstance(one, int) for one in expansion.at_once(expanded).values()):
         reasons["budget"] = "duets have slices of fixed length"
     for key, why in reasons.items():
         if why and getattr(plan, key) != getattr(usual, key):

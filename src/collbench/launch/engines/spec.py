@@ -400,13 +400,7 @@ ClusterT = TypeVar("ClusterT", bound=Cluster)
 
 
 def read_site(path: str, engine: str, kind: type[ClusterT]) -> ClusterT:
-    """The table of an engine in a site file.
-
-    Raises:
-        PlanError: no file was named, it cannot be read, has no such table, lacks a key, or has one that is unknown or
-            of another type; cores or GPUs that no node has, a library that collbench does not know, a variable that no
-            shell takes or that collbench sets itself.
-    """
+    """The table of an engine in a site file, or PlanError: there is none, or it says what cannot be."""
     if not path:
         raise PlanError(f"engine {engine}: needs a site file, which describes the cluster. Name it: --site site.toml.")
     document = read_toml(Path(path), "site")
@@ -438,8 +432,8 @@ def _refuse_nonsense(where: str, site: Cluster) -> None:
 def _described(table: dict[str, Any], where: str, kind: type[ClusterT]) -> ClusterT:
     _refuse_unknown(table, where, kind)
     fields = msgspec.structs.fields(kind)
-    if lacking := [field.name for field in fields if field.required and field.name not in table]:
-        raise PlanError(f"{where}: lacks {', '.join(lacking)}. docs/cluster.md says what they are.")
+    if absent := [field.name for field in fields if field.required and field.name not in table]:
+        raise PlanError(f"{where}: lacks {', '.join(absent)}. docs/cluster.md says what they are.")
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
@@ -456,11 +450,7 @@ def _refuse_unknown(table: dict[str, Any], where: str, kind: type[msgspec.Struct
 
 
 def refuse_libraries(where: str, libraries: Iterable[str]) -> None:
-    """Names of libraries that no launcher has.
-
-    Raises:
-        PlanError: the first.
-    """
+    """Raises PlanError for the first of these libraries that no launcher has."""
     for library in libraries:
         if library not in launchers.names():
             raise PlanError(f"{where}: library {library!r}: unknown. {suggestion(library, launchers.names())}")
