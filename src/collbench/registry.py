@@ -29,11 +29,7 @@ def modules_of(path: Iterable[str], others: Container[str] = (), packages: bool 
 
 
 def defined(package: str, module: str, name: str) -> Any:
-    """What a module of the package defines under that name.
-
-    Raises:
-        RequestError: the module cannot be imported, or does not define it.
-    """
+    """What a module of the package defines under that name; RequestError: it does not, or cannot be imported."""
     try:
         return getattr(importlib.import_module(f"{package}.{module}"), name)
     except Exception as error:  # whatever a module raises that somebody else put there
@@ -51,11 +47,7 @@ def entry_points_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def loaded(points: tuple[EntryPoint, ...]) -> Any:
-    """What the only one of these entry points names.
-
-    Raises:
-        RequestError: there are several; or the module cannot be imported, or does not define it.
-    """
+    """What the only one of these entry points names; RequestError: there are several, or it cannot be imported."""
     if len(points) > 1:
         values = ", ".join(point.value for point in points)
         raise RequestError(f"defined more than once: {values}. Uninstall all but one.")
@@ -114,18 +106,13 @@ def find_plan(text: str) -> Path:
 
 
 def find_dockerfile(text: str) -> tuple[str, Path]:
-    """The image's name and its Dockerfile: a path that ends in `.Dockerfile`, else one that comes with collbench.
-
-    Raises:
-        RequestError: there is neither, or an image cannot have the file's name.
-    """
+    """The image's name and its Dockerfile, of this path or this name; RequestError: none, or no name of an image."""
     path, known = Path(text), dockerfiles()
     name = path.name.removesuffix(_DOCKERFILE)
     if text.endswith(_DOCKERFILE) and path.is_file():
         if _IMAGE_NAME.fullmatch(name) is None:
-            raise RequestError(
-                f"image {text}: the image is named like the file; use lower-case letters, digits and single . _ -."
-            )
+            rule = "the image is named like the file; use lower-case letters, digits and single . _ -."
+            raise RequestError(f"image {text}: {rule}")
         return name, path
     if text in known:
         return text, known[text]

@@ -71,7 +71,6 @@ class LaunchCell:
 
     @property
     def plan_image(self) -> str:
-        """The plan's name of its image."""
         return self.replaces or self.image
 
     @property
@@ -302,11 +301,7 @@ def names_of(path: str) -> tuple[str, ...]:
 
 
 def check_overrides(plan: Plan, starting: Collection[str]) -> None:
-    """Whether ranks can be given what the plan sets; `starting` are the engines that start the ranks themselves.
-
-    Raises:
-        PlanError: one of these would have to, or a library file is not there.
-    """
+    """Whether ranks can be given what the plan sets; PlanError: not by engines `starting` them, or a file lacks."""
     for engine, key in product(starting, ("variables", "libraries", "preload")):
         if getattr(plan, key):
             raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "

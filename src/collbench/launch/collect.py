@@ -49,9 +49,8 @@ class CollectedRecord:
 def collect(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord]:
     """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
-    Raises:
-        RunReadError: a file is not a plain file, or too large; a line is too long, or not a record, or of a case that
-            was not asked for or came before; samples are not what their record says.
+    Raises RunReadError: a file is not plain, or too large; a line is too long, no record, or of a case that is known or
+    was not asked for; samples are not what their record says.
     """
     root = open_folder(folder)
     try:
@@ -156,10 +155,9 @@ class RecordCollector:
         self._cases, self._measured = len(expected), False
 
     def add(self, collected: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
-        """A record of the launch; with the last one, how the launch ended.
+        """A record of the launch; with the last one, how the launch ended: a note, where every case was measured.
 
-        Where a launch fails after every case was measured, no case has failed: the last record has a note. One in which
-        every case was skipped ends so, and each record says why.
+        A launch in which every case was skipped ends so, and each record says why.
         """
         case = collected.record.case
         if collected.record.status == "failed":

@@ -52,7 +52,6 @@ class ExpandedPlan:
         return tuple(self.placements)
 
     def placements_on(self, engine: str) -> dict[LaunchCell, Placement]:
-        """Of the cells that an engine is to start."""
         return {cell: placement for cell, placement in self.placements.items() if cell.engine == engine}
 
 
@@ -60,9 +59,7 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     """Expand a plan. `machine` says what the engine of that name offers; without, the engine does.
 
     Every combination is placed once for all steps; then there is a cell for each step that differs for so many boxes.
-
-    Raises:
-        PlanError: an unknown name, more is asked for than there is, or nothing would be measured.
+    Raises PlanError: an unknown name, more is asked for than there is, or nothing would be measured.
     """
     cells.check_backends(plan)
     engine_by_policy = {policy: engine_of(plan, policy) for policy in plan.policies}

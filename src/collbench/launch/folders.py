@@ -495,12 +495,10 @@ def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
 
 def place_of(cell: LaunchCell, parent: str) -> str | None:
     """Where a folder of the host has to be made; None where there is no storage, or it is the container's own."""
-    if cell.storage is None:
+    if cell.storage is None or (cell.engine != "host" and cell.storage != "bind"):
         return None
-    absolute = str(Path(parent).absolute())  # an engine takes no other
-    if cell.engine != "host":
-        return absolute if cell.storage == "bind" else None
-    return SHARED_MEMORY if cell.storage == "tmpfs" else absolute
+    in_memory = cell.engine == "host" and cell.storage == "tmpfs"
+    return SHARED_MEMORY if in_memory else str(Path(parent).absolute())  # an engine takes no other
 
 
 def refuse_unusable_folder(cells: Iterable[LaunchCell], parent: str) -> None:

@@ -133,8 +133,7 @@ def ranks_below(launchers: Iterable[int], program: Argv) -> RankStates:
 class DeadRanks:
     """Looks at the processes of a world. `launcher` is its first command, `program` what it starts on every rank.
 
-    Where they are the same nothing starts the ranks but the commands of the world themselves. Some of the `ranks` may
-    be out of sight, below a daemon that left its command.
+    Where they are the same the commands of the world are the ranks. Some may be below a daemon that left its command.
     """
 
     def __init__(self, launcher: Argv, program: Argv, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:

