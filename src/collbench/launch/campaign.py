@@ -40,7 +40,7 @@ def cores_here(cell: LaunchCell, placement: Placement) -> frozenset[int]:
 
 @contextlib.contextmanager
 def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset[int]) -> Iterator[None]:
-    """Read the yardsticks on these cores before and, if nothing is raised, after launches that are at once."""
+    """Read the yardsticks on these cores before and, if nothing is raised, after launches that live at once."""
 
     def take(moment: Moment) -> YardstickReading:
         readings = yardsticks.take(cores)

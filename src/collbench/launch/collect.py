@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from os import close
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,8 +51,7 @@ def collect(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord
     Raises RunReadError: a file is not plain, or too large; a line is too long, no record, or of a case that is known or
     was not asked for; samples are not what their record says.
     """
-    root = open_folder(folder)
-    try:
+    with open_folder(folder) as root:
         seen: set[Case] = set()
         for number, line in enumerate(_lines(root), start=1):
             record = records.decode(line, f"records.jsonl line {number}")
@@ -66,8 +64,6 @@ def collect(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord
             texts = {name: getattr(record, name) for name in ("reason", "transport", "algorithm", "protocol")}
             texts = {name: cut(text) for name, text in texts.items() if text is not None}
             yield CollectedRecord(msgspec.structs.replace(record, notes=notes, **texts), _samples(root, record))
-    finally:
-        close(root)
 
 
 def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord | LaunchFailed]:
@@ -109,12 +105,7 @@ def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
     folder, _, name = description.file.partition("/")
     if folder != "samples" or not name or "/" in name:
         raise RunReadError(f"samples file {description.file!a} is not inside samples/.")
-    inner = open_folder(folder, root)
-    try:
-        file = open_plain(inner, name, LARGEST)
-    finally:
-        close(inner)
-    with file:
+    with open_folder(folder, root) as inner, open_plain(inner, name, LARGEST) as file:
         samples = decode_samples(file, f"{description.file!a}", record)
     # times of 1 ns and more; for an operation that was late at the gate every rank's is negative
     late = samples < 0

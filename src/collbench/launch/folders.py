@@ -318,12 +318,17 @@ def user_inside() -> tuple[int, int]:
     return number, number
 
 
-def open_folder(name: str | Path, parent: int | None = None) -> int:
-    """Open a folder, in the open folder `parent` if there is one; or RunReadError: it is a link, or no folder."""
+@contextlib.contextmanager
+def open_folder(name: str | Path, parent: int | None = None) -> Iterator[int]:
+    """A folder, opened in the open folder `parent` if there is one; or RunReadError: it is a link, or no folder."""
     try:
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except (OSError, ValueError) as error:
         raise RunReadError(f"{_shown(name)}/: {_why(error)}.") from error
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:

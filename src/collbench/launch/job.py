@@ -265,9 +265,7 @@ class Daemons:
         """Those of the relay folder, in which a container may have written anything; they are removed from it."""
         requests: list[Request] = []
         try:
-            with contextlib.ExitStack() as stack:
-                folder = open_folder(self._relay)
-                stack.callback(os.close, folder)
+            with open_folder(self._relay) as folder:
                 for name in sorted(name for name in os.listdir(folder) if name.endswith(".request")):  # noqa: PTH208 - an open folder
                     with open_plain(folder, name, LARGEST) as file:
                         host, *words = msgspec.json.decode(file.read(), type=list[str]) or ("",)
