@@ -226,14 +226,11 @@ def linked(folder: Path, ranks: int, user: tuple[int, int], local: bool) -> cont
     return contextlib.closing(Pipes(folder, ranks, user) if local else Connections(folder, ranks))
 
 
-#: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
-Keep = Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
-
-
 @dataclass(frozen=True)
 class LaunchTask:
-    """One launch with all that it needs. `order` are the cases that it measures, as it does; `keep` gets their records.
+    """One launch with all that it needs. `order` are the cases that it measures, as it does.
 
+    `keep` gets each record as it is read, with the transport; with the last one, why the launch failed, if it did.
     `alone` is why no other world lives beside it; None: others do.
     """
 
@@ -243,7 +240,7 @@ class LaunchTask:
     placement: Placement
     session: LaunchSession
     order: tuple[Case, ...]
-    keep: Keep
+    keep: Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
     alone: Alone | None = None
 
     @cached_property

@@ -127,8 +127,7 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
     mpi, how_built = None, None
     with contextlib.suppress(CollbenchError):
         mpi = None if torch else load_mpi()
-    libraries: tuple[Library, ...] = ()
-    kind = ""
+    kind, libraries = "", tuple[Library, ...]()
     if mpi is not None:
         kind = vendor(mpi)
         name, _, version = version_line(mpi).rpartition(" ")

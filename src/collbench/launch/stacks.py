@@ -123,11 +123,11 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
 
 def looked_at_together(plan: Plan) -> list[tuple[str | None, ...]]:
     """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
-    groups: dict[str, list[str | None]] = {}
+    groups: dict[str, tuple[str | None, ...]] = {}
     for name in plan.sides or (None,):
-        side = plan.sides[name] if name else Side()
-        groups.setdefault(repr(msgspec.structs.replace(side, images={})), []).append(name)
-    return list(map(tuple, groups.values()))
+        key = repr(msgspec.structs.replace(plan.sides[name] if name else Side(), images={}))
+        groups[key] = (*groups.get(key, ()), name)
+    return list(groups.values())
 
 
 def sha256_of_given(path: str) -> str:
@@ -292,9 +292,6 @@ def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
 #: made.
 LIMIT, LOOK, RANKS = 120.0, 0.25, 2
 
-#: Exit codes of doctor: nothing failed, a check failed, a wrong request (an unknown check).
-EXIT_CODES = frozenset({0, 1, 2})
-
 
 @dataclass(frozen=True)
 class ExaminedStack:
@@ -325,7 +322,7 @@ def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: S
                     if time.monotonic() > until:
                         raise EngineError(f"container {host}: {argv[0]} did not end within {LIMIT:g} s.")
                     time.sleep(LOOK)
-    if code not in EXIT_CODES:
+    if code not in (0, 1, 2):  # of doctor: nothing failed, a check failed, an unknown check was named
         last = "; ".join(log.tail()[-1:]) or "without output"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
     containers = counted(len(placement.boxes), "container")
@@ -345,9 +342,6 @@ def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: s
 
 # Before a launch: what would be refused, skipped or ignored -----------------------------------------------------------
 
-#: Sides of a plan that are looked at together; `(None,)` where it has none.
-Sides = tuple[str | None, ...]
-
 
 def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
     """Look at this machine, and at the environments of the host that a plan and its sides name.
@@ -359,7 +353,7 @@ def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
     missing: dict[StackKey, Mapping[str, str]] = {}
 
     @contextlib.contextmanager
-    def refusing(sides: Sides = (None,)) -> Iterator[None]:
+    def refusing(sides: tuple[str | None, ...] = (None,)) -> Iterator[None]:
         try:
             with named_sides(sides):
                 yield
@@ -396,7 +390,7 @@ def _unknown_images(plan: Plan) -> Iterator[str]:
             yield f"{of_side}image {image}: none that comes with collbench; it must be one of your own. {hint}"
 
 
-def _look_at_host(expanded: ExpandedPlan, sides: Sides) -> Looks:
+def _look_at_host(expanded: ExpandedPlan, sides: tuple[str | None, ...]) -> Looks:
     """The environments that the host uses for some sides.
 
     Ranks that communicate need the library of their image, which the engine knows. Where there is one, only the
