@@ -109,8 +109,7 @@ class Launch:
 def worlds_of(plan: Plan) -> tuple[tuple[int, int], ...]:
     """(ranks, parameter servers) of every world. W workers with S servers are W + S ranks.
 
-    Of a program with a parameter for its servers 0 is the world of one process alone. Collectives have no world of one
-    rank beside others: it is the same under every policy, and no ranks communicate.
+    Of a program with servers 0 is the world of one process. Collectives have no world of one rank beside others.
     """
     programs = [workloads.get(name) for name in plan.workloads]
     if not plan.workers:

@@ -238,7 +238,6 @@ _BY_VENDOR = {launcher.vendor: launcher for launcher in (MPICH, OPENMPI, TORCH)}
 
 
 def names() -> tuple[str, ...]:
-    """Every library that can be started."""
     return tuple(_BY_VENDOR)
 
 

@@ -380,7 +380,6 @@ class LiveWorld:
 
     @property
     def pause(self) -> float:
-        """How long to wait before the next look (s)."""
         return 0.0 if self._job is None else self._job.pause
 
     def look(self) -> bool:
@@ -406,7 +405,6 @@ class LiveWorld:
 
     @property
     def unreachable(self) -> bool:
-        """Whether its ranks found no way to this driver."""
         return self._link is not None and self._link.unreachable
 
     def give_up(self, reason: str) -> None:

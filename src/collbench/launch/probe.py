@@ -31,8 +31,7 @@ from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 from collbench.timing.loop import native_loop
 
-#: Below the package, what an inner `collbench run` imports, apart from the tables that it prints (report). Folders
-#: count with all below them.
+#: Below the package, what an inner `collbench run` imports, with all in folders, but for the tables it prints (report).
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "errors.py", "registry.py", "units.py",

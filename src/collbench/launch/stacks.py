@@ -288,8 +288,7 @@ def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
     return "every node" if len(nodes) == all_nodes else f"{len(nodes)} nodes ({', '.join(named)})"
 
 
-#: Longest wait for the command (s), the interval of looking whether it ended (s), and the ranks whose containers are
-#: made.
+#: Longest wait for the command (s), the interval of looking whether it ended (s), and ranks that have containers.
 LIMIT, LOOK, RANKS = 120.0, 0.25, 2
 
 
