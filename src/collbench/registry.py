@@ -1,13 +1,18 @@
-"""What is found by being there: one thing in each module of a package, and what other packages add by entry points."""
+"""What is found by being there: one thing in each module of a package, and what other packages add by entry points.
+
+And the launch plans and Dockerfiles that come with collbench, by name, in a clone and in an installation.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Container, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collbench.errors import RequestError
+from collbench.errors import PlanError, RequestError, nearest_and_all
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -24,10 +29,7 @@ def modules_of(path: Iterable[str], others: Container[str] = (), packages: bool 
 
 
 def defined(package: str, module: str, name: str) -> Any:
-    """What a module of the package defines under that name.
-
-    Raises RequestError: the module cannot be imported, or does not define it.
-    """
+    """What a module of the package defines under that name; RequestError: it does not, or cannot be imported."""
     try:
         return getattr(importlib.import_module(f"{package}.{module}"), name)
     except Exception as error:  # whatever a module raises that somebody else put there
@@ -45,10 +47,7 @@ def entry_points_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def loaded(points: tuple[EntryPoint, ...]) -> Any:
-    """What the only one of these entry points names.
-
-    Raises RequestError: there are several; or the module cannot be imported, or does not define it.
-    """
+    """What the only one of these entry points names; RequestError: there are several, or it cannot be imported."""
     if len(points) > 1:
         values = ", ".join(point.value for point in points)
         raise RequestError(f"defined more than once: {values}. Uninstall all but one.")
@@ -61,3 +60,69 @@ def loaded(points: tuple[EntryPoint, ...]) -> Any:
 
 def _unloadable(what: str, error: Exception) -> RequestError:
     return RequestError(f"{what} cannot be loaded: {type(error).__name__}: {error}.")
+
+
+#: The folder of the package.
+PACKAGE = Path(__file__).resolve().parent
+
+_DOCKERFILE = ".Dockerfile"
+
+#: What Docker takes as a part of an image's name.
+_IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+
+
+def source_tree() -> Path:
+    """The folder that holds launch/ and containers/: in an installed package, else the clone around the code."""
+    installed = PACKAGE / "source_tree"
+    return installed if installed.is_dir() else PACKAGE.parents[1]
+
+
+def plans() -> dict[str, Path]:
+    return _by_name("launch", ".toml")
+
+
+def dockerfiles(folder: str = "containers") -> dict[str, Path]:
+    return _by_name(folder, _DOCKERFILE)
+
+
+def _by_name(folder: str, ending: str) -> dict[str, Path]:
+    files = sorted((source_tree() / folder).glob(f"*{ending}"), key=lambda path: path.name.removesuffix(ending))
+    return {path.name.removesuffix(ending): path for path in files}
+
+
+def find_plan(text: str) -> Path:
+    """The file of this path, else the plan of this name, or PlanError: there is neither."""
+    path, known = Path(text), plans()
+    if text in known and not path.is_file():
+        return known[text]
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        hint = nearest_and_all(path.stem, tuple(known))
+        raise PlanError(f"plan {text}: no such file, and no plan of this name. {hint}") from error
+    except OSError:
+        return path  # reading it raises the error
+    return path
+
+
+def find_dockerfile(text: str) -> tuple[str, Path]:
+    """The image's name and its Dockerfile, of this path or this name; RequestError: none, or no name of an image."""
+    path, known = Path(text), dockerfiles()
+    name = path.name.removesuffix(_DOCKERFILE)
+    if text.endswith(_DOCKERFILE) and path.is_file():
+        if _IMAGE_NAME.fullmatch(name) is None:
+            rule = "the image is named like the file; use lower-case letters, digits and single . _ -."
+            raise RequestError(f"image {text}: {rule}")
+        return name, path
+    if text in known:
+        return text, known[text]
+    hint = nearest_and_all(name, tuple(known))
+    raise RequestError(f"image {text}: no such Dockerfile, and no image of this name. {hint}")
+
+
+def find_layer(text: str) -> Path:
+    """The Dockerfile of what can be put on an image, or RequestError: there is none of this name."""
+    known = dockerfiles("containers/with")
+    if text not in known:
+        raise RequestError(f"--with {text}: unknown. {nearest_and_all(text, tuple(known))}")
+    return known[text]

@@ -45,7 +45,7 @@ from collbench.analysis.factors import FACTORS
 from collbench.analysis.runs import observe, save_baseline
 from collbench.cli import COMMANDS
 from collbench.launch import folders
-from collbench.launch.shipped import plans
+from collbench.registry import plans
 from collbench.schema.plan import WORLD_KEYS
 
 ROOT = Path(__file__).parents[2]

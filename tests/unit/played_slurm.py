@@ -84,6 +84,6 @@ case $SLURMD_NODENAME in
 {cases}
 esac
 case "$*" in
-  *launch.probe*) probe;; *launch.node*) exec {sys.executable} "$@";; *) echo measured;;
+  *launch.probe*) probe;; *machine.facts*) exec {sys.executable} "$@";; *) echo measured;;
 esac""")  # fmt: skip
     return str(folder)

@@ -164,9 +164,8 @@ def inside(tmp_path: Path) -> Iterator[int]:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
-    descriptor = open_folder(tmp_path)
-    yield descriptor
-    os.close(descriptor)
+    with open_folder(tmp_path) as descriptor:
+        yield descriptor
 
 
 def test_only_plain_files_are_opened_and_only_folders_entered(inside: int, golden: Callable[[str, str], None]) -> None:
@@ -177,13 +176,14 @@ def test_only_plain_files_are_opened_and_only_folders_entered(inside: int, golde
         reasons.append(str(caught.value))
         assert reasons[-1].startswith(f"{ascii(name)[1:-1]}: ")
     for name in ("link", "file", "gone", "a\0"):
-        with pytest.raises(RunReadError) as caught:
-            open_folder(name, inside)
+        with pytest.raises(RunReadError) as caught, open_folder(name, inside):
+            pass
         reasons.append(str(caught.value))
         assert reasons[-1].startswith(f"{ascii(name)[1:-1]}/: ")
     for most in (5, None):
         with open_plain(inside, "file", most) as file:
             assert file.read() == b"12345"
-    os.close(open_folder("folder", inside))
+    with open_folder("folder", inside):
+        pass
     assert descriptors() == before
     golden("plain-files.txt", "".join(f"{reason}\n" for reason in reasons))

@@ -16,18 +16,16 @@ from tests.unit.made_engine import Reply, connected
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import launchers
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import LaunchCell, Overrides
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import CDI, MEMLOCK, SEALED, STEPS, Spec, container_command, layout_of
 from collbench.launch.engines.docker.spec import container_settings as settings_for
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.expansion import expand
+from collbench.launch.expansion import expand, notes, places
 from collbench.launch.folders import Folders
 from collbench.launch.launchers import PROCESS
-from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
-from collbench.launch.rank_environment import notes, places
 from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan
 

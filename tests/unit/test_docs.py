@@ -35,7 +35,7 @@ from collbench.launch.engines.k8s.objects import look_job
 from collbench.launch.engines.k8s.objects import read as read_k8s
 from collbench.launch.engines.slurm.script import SlurmSite, read
 from collbench.launch.expansion import expand
-from collbench.launch.shipped import plans
+from collbench.registry import plans
 from collbench.report import STYLES, new_style, tables
 from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS

@@ -24,22 +24,29 @@ from tests.unit.test_launch_campaign import PLAN
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
 from collbench.launch import engines, expansion, job, launchers
-from collbench.launch.cells import LaunchCell, cases_in
+from collbench.launch.cells import LaunchCell, Overrides, cases_in
 from collbench.launch.engines import host
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import HostSession, find_environment, look_beside, probe
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec
-from collbench.launch.expansion import buffers, refuse_too_large
+from collbench.launch.expansion import (
+    SHM_FOLDER,
+    buffers,
+    notes,
+    places,
+    refuse_too_large,
+    refuses_cma,
+    shm_shortage,
+    variables,
+)
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, folders_in, sign, user_inside
 from collbench.launch.live_world import user_of
-from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import SHM_FOLDER, notes, places, refuses_cma, shm_shortage, variables
-from collbench.launch.shipped import source_tree
 from collbench.launch.stacks import stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.facts import Core, Topology
+from collbench.registry import source_tree
 from collbench.schema.plan import Plan
 
 Golden = Callable[[str, str], None]

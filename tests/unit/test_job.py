@@ -17,8 +17,7 @@ import pytest
 from collbench.errors import Interrupted, LaunchFailed
 from collbench.launch import launchers
 from collbench.launch.job import OFTEN, SELDOM, Daemons, Job
-from collbench.launch.launchers import RankLauncher, started_by_engine
-from collbench.launch.relay import LARGEST
+from collbench.launch.launchers import LARGEST, RankLauncher, started_by_engine
 from collbench.launch.waiting import Log
 
 ROOT = Path(__file__).parents[2]

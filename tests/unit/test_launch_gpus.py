@@ -19,12 +19,11 @@ from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backen
 from collbench.launch.engines.docker.images import Recipe, arguments_of
 from collbench.launch.engines.docker.spec import INHIBIT_ADDRESS, MEMLOCK, SEALED, STEPS
 from collbench.launch.engines.spec import Stack
-from collbench.launch.expansion import expand
+from collbench.launch.expansion import NCCL_CONNECTION, expand, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.placement import Placement, place
-from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
-from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import Core, Topology, TopologyGpu
+from collbench.registry import dockerfiles
 from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.plan import Plan, load_launch_plan, load_plan
 

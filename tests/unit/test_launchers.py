@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from tests.processes import LIMIT
 
-from collbench.launch import launchers, relay
+from collbench.launch import launchers
 from collbench.machine.launcher import Launcher, detect
 
 MPICH, OPENMPI, TORCH = (launchers.get(vendor, "x") for vendor in ("mpich", "openmpi", "torch"))
@@ -120,13 +120,13 @@ def clock(monkeypatch: pytest.MonkeyPatch, naps: list[float], folder: Path, take
             assert json.loads(request.read_text()) == ["c1", "prted", "--daemonize"]
             request.unlink()
 
-    monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(launchers, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
 
 
 def test_a_request_is_left_and_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
     clock(monkeypatch, naps, folder, 2)
-    relay.main()
+    launchers.relay()
     assert (len(naps), list(folder.iterdir())) == (2, [])
     assert all(0 < seconds < 0.1 for seconds in naps)
 
@@ -135,7 +135,7 @@ def test_a_request_that_nobody_takes_ends_with_who_was_asked_for(folder: Path, m
     naps: list[float] = []
     clock(monkeypatch, naps, folder, None)
     with pytest.raises(SystemExit) as left:
-        relay.main()
+        launchers.relay()
     assert all(word in str(left.value.code) for word in ("collbench-relay: ", " c1 ", "60 s"))
     assert len(naps) == 3, "after 75 s"
 
@@ -150,7 +150,7 @@ def test_without_a_variable_the_folder_is_where_containers_have_it(monkeypatch: 
 
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(OSError, match=r"\[Errno 2\]"):
-        relay.main()
+        launchers.relay()
     assert written == [f"/collbench/relay/{os.getpid()}.draft"]
 
 

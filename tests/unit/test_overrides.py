@@ -19,7 +19,7 @@ from tests.unit.refusals import refusals
 
 from collbench.cli.gate import side_of
 from collbench.errors import RequestError
-from collbench.launch.cells import Launch
+from collbench.launch.cells import Launch, Overrides, names_of, overrides_of
 from collbench.launch.engines import host
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
@@ -30,7 +30,6 @@ from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.folders import folders_in
 from collbench.launch.launchers import PROCESS
 from collbench.launch.live_world import world_of
-from collbench.launch.overrides import Overrides, names_of, overrides_of
 from collbench.machine.facts import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
 from collbench.schema.plan import Plan, check_launch_plan

@@ -20,13 +20,13 @@ import pytest
 from click.testing import CliRunner
 from tests.processes import LIMIT
 
+from collbench import registry
 from collbench.cli import cli
 from collbench.errors import PlanError, RequestError
-from collbench.launch import shipped
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.probe import sources
-from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer, find_plan, plans
+from collbench.registry import dockerfiles, find_dockerfile, find_layer, find_plan, plans
 from collbench.schema.plan import load_launch_plan
 
 ROOT = Path(__file__).parents[2]
@@ -241,7 +241,7 @@ def test_unknown_names_are_answered_with_the_nearest_and_the_list(
     for find, texts in finders:
         for text in texts:
             refuse(find, text)
-    monkeypatch.setattr(shipped, "PACKAGE", here / "lib" / "collbench")
+    monkeypatch.setattr(registry, "PACKAGE", here / "lib" / "collbench")
     refuse(find_plan, "quick")
     listed = CliRunner().invoke(cli, ["plan"], catch_exceptions=False)
     golden("names-unknown.txt", "".join((*said, listed.stdout)))

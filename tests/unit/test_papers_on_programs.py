@@ -29,8 +29,8 @@ from collbench.cli.plan import of_paper, show_cells
 from collbench.errors import RequestError, RunReadError
 from collbench.launch.cells import worlds_of
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.shipped import find_plan
 from collbench.machine.facts import Core, Topology, TopologyGpu
+from collbench.registry import find_plan
 from collbench.report.paper import beside, decidable, paper, papers, title_of
 from collbench.report.tables import Table
 from collbench.schema.axes import AXES

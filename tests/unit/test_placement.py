@@ -31,12 +31,11 @@ from collbench.launch.collect import placed_case
 from collbench.launch.engines.docker.spec import STEPS, layout_of
 from collbench.launch.engines.host import HostSession, environment_of
 from collbench.launch.engines.spec import Stack, WorldSpec, steps_of
-from collbench.launch.expansion import expand, refuse_too_large
+from collbench.launch.expansion import expand, places, refuse_too_large
 from collbench.launch.folders import folders
 from collbench.launch.placement import place
-from collbench.launch.rank_environment import places
-from collbench.launch.shipped import find_plan
 from collbench.machine.facts import Core, Topology, TopologyGpu, container, parse_cores
+from collbench.registry import find_plan
 from collbench.run.facts_of_ranks import bind
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record

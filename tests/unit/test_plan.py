@@ -17,8 +17,8 @@ from collbench.bindings.spec import Roles
 from collbench.cli.plan import undecidable
 from collbench.errors import CollbenchError, PlanError
 from collbench.launch.engines.slurm.script import SlurmSite
+from collbench.launch.engines.spec import read_site
 from collbench.launch.expansion import expand
-from collbench.launch.site import read_site
 from collbench.machine.facts import Core, Topology
 from collbench.run.experiment import plan_experiment
 from collbench.run.measure import measure

@@ -20,9 +20,9 @@ from collbench.launch.campaign import prepare
 from collbench.launch.cells import LaunchPart
 from collbench.launch.engines import host
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
-from collbench.launch.shipped import find_plan
+from collbench.launch.stacks import ignored_keys, indistinct_sides, preview_of
 from collbench.machine.facts import Core, Topology
+from collbench.registry import find_plan
 from collbench.schema.plan import Plan, Side, load_launch_plan
 
 USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}
@@ -174,7 +174,7 @@ def test_what_is_said_of_a_plan(monkeypatch: pytest.MonkeyPatch, golden: Callabl
 
     for what, (keys, number) in PREVIEWS.items():
         holding(monkeypatch, **({"dd": "dd was not found"} if "dd" in keys["benchmarks"] else {}))
-        add(what, preview_of(expanded(**keys)).lines, number)
+        add(what, preview_of(expanded(**keys))[0], number)
     for what, (keys, number) in IDLE.items():
         add(what, sorted(ignored_keys(expanded(**keys))), number)
     for what, (sides, number) in ALIKE.items():
@@ -191,12 +191,12 @@ def test_a_folder_that_is_none_is_refused_before_any_engine(tmp_path: Path, monk
     with pytest.raises(PlanError) as refused:
         prepare(plan, lambda: None, {})
     assert f" {file}: " in str(refused.value)
-    (line,) = preview_of(expand(plan)).lines
+    (line,) = preview_of(expand(plan))[0]
     assert line.endswith(f": {refused.value}")
-    assert preview_of(expanded(**DD, storage=("bind",), folder=str(tmp_path))).lines == ()
+    assert preview_of(expanded(**DD, storage=("bind",), folder=str(tmp_path)))[0] == ()
     # Root may write everywhere, but on a device that is read-only.
     monkeypatch.setattr("collbench.launch.folders.os.access", lambda path, mode: path != str(tmp_path))
-    (line,) = preview_of(expanded(**DD, folder=str(tmp_path))).lines
+    (line,) = preview_of(expanded(**DD, folder=str(tmp_path)))[0]
     assert f"storage overlay: folder {tmp_path}: " in line
 
 
@@ -205,7 +205,7 @@ def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, 
     """Of ranks that communicate too: an environment that is none can be seen without an engine."""
     keys = {"images": ("openmpi",), "policies": policies, "ranks": (2,), "collectives": ("bcast",)}
     sides = {"good": Side(), "bad": Side(environments={"openmpi": str(tmp_path)})}
-    (line,) = (line for line in preview_of(expanded(**keys, sides=sides)).lines if "side good: " not in line)
+    (line,) = (line for line in preview_of(expanded(**keys, sides=sides))[0] if "side good: " not in line)
     assert f": side bad: environments: openmpi: {tmp_path} " in line
     if policies == ("host",):
         with pytest.raises(PlanError, match=r"^side bad: environments: openmpi: "):
@@ -215,10 +215,10 @@ def test_what_a_side_lacks_on_the_host_is_refused_with_its_name(tmp_path: Path, 
 def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     holding(monkeypatch)
     training = {"name": "ddp", "network": "resnet56", "batch": 1 << 20}
-    (line,) = preview_of(expanded(images=("torch",), **MULTI, ranks=(2,), benchmarks=(training,))).lines
+    (line,) = preview_of(expanded(images=("torch",), **MULTI, ranks=(2,), benchmarks=(training,)))[0]
     assert ": torch multi strict, 2 ranks: ddp " in line
     monkeypatch.setattr(expansion, "available_bytes", lambda: 1 << 20)
-    (line,) = preview_of(expanded(benchmarks=({"name": "linpack", "n": 2000},))).lines
+    (line,) = preview_of(expanded(benchmarks=({"name": "linpack", "n": 2000},)))[0]
     assert "linpack n=2000 " in line and " 1.00 MiB " in line
 
 

@@ -20,9 +20,8 @@ from collbench.launch import launchers, placement
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.spec import Stack
-from collbench.launch.expansion import expand
+from collbench.launch.expansion import expand, notes
 from collbench.launch.placement import Policy, place
-from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.axes import policy_order

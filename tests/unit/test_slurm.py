@@ -21,9 +21,9 @@ from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import Resources, job_script, placing_options, read, uses_threads
 from collbench.launch.expansion import ExpandedPlan, expand, shape_of
-from collbench.launch.preview import ignored_keys
-from collbench.launch.shipped import find_plan
+from collbench.launch.stacks import ignored_keys
 from collbench.launch.waiting import LONGEST_ANSWER, LONGEST_LINE, Log
+from collbench.registry import find_plan
 from collbench.schema.plan import Plan, load_launch_plan
 
 Golden = Callable[[str, str], None]

@@ -475,7 +475,7 @@ def test_what_is_no_allocation_and_what_is_one_no_more(slurm: Slurm) -> None:
 
 def answer(job: Any, step: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[NodeOutput, ...]:
     """Of a node; `setup` of the site, or the image, has set variables where the probe runs."""
-    if argv[-1] == "collbench.launch.node":
+    if argv[-1] == "collbench.machine.facts":
         return (NodeOutput("n0", (msgspec.json.encode(facts.host()).decode(),)),)
     python, variables = "3.12" if step.cell.isolation is None else "3.11", {"UCX_NET_DEVICES": "eth0"}
     held = msgspec.structs.replace(contents("openmpi"), python=python, environment=variables | {"OMP_NUM_THREADS": "8"})

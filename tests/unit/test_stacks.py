@@ -33,10 +33,10 @@ from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.expansion import expand
 from collbench.launch.probe import MEASURING, Build, Contents, source_files, sources
 from collbench.launch.probe import contents as environment_contents
-from collbench.launch.shipped import PACKAGE
 from collbench.launch.stacks import Stacks, contents_in, differences_of, look_at, refuse_missing, stack_of
 from collbench.machine.cgroup import priority
 from collbench.machine.facts import Core, Topology
+from collbench.registry import PACKAGE
 from collbench.run.facts_of_ranks import packages
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan

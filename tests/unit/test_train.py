@@ -21,7 +21,7 @@ from tests.unit.test_placement import machine
 
 from collbench import workloads
 from collbench.launch.expansion import expand
-from collbench.launch.shipped import find_plan
+from collbench.registry import find_plan
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads import software

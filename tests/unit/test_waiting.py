@@ -215,16 +215,15 @@ def test_a_driver_that_was_stopped_has_not_waited() -> None:
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    ask = written_to(tmp_path)
-    assert ask() == 0
+    assert written_to(tmp_path) == 0
     (tmp_path / "records.jsonl").write_text("1234")
-    assert ask() == 4
+    assert written_to(tmp_path) == 4
     (tmp_path / "manifest.json").write_text("12")
     (tmp_path / "other").write_text("123")
-    assert ask() == 6
+    assert written_to(tmp_path) == 6
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "manifest.json").symlink_to("/proc/self/exe")
-    assert ask() == 4 + len("/proc/self/exe"), "a link is not followed"
+    assert written_to(tmp_path) == 4 + len("/proc/self/exe"), "a link is not followed"
 
 
 @pytest.fixture

@@ -43,11 +43,11 @@ from collbench.launch.collect import placed_case
 from collbench.launch.engines.host import probe
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
-from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher
 from collbench.machine.facts import rank_facts
+from collbench.registry import find_plan
 from collbench.report.cells import SelfTest, selftest_document, selftest_tables
 from collbench.report.gate import AnswerNames, document, junit, markdown, names_of, tables
 from collbench.report.verdict import whole_reason

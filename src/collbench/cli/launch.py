@@ -32,9 +32,9 @@ from collbench.launch.campaign import PreparedCampaign, expand_and_check, finish
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import disturbances
-from collbench.launch.preview import indistinct_sides
-from collbench.launch.shipped import find_plan
+from collbench.launch.stacks import indistinct_sides
 from collbench.launch.waiting import StopCheck, Stopping
+from collbench.registry import find_plan
 from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables

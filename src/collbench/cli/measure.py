@@ -23,8 +23,8 @@ from collbench import backends, collectives, workloads
 from collbench.bindings.spec import WorldSettings
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
 from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
-from collbench.launch.shipped import find_plan
 from collbench.machine import launcher
+from collbench.registry import find_plan
 from collbench.report import STYLES, Style, new_style
 from collbench.run.experiment import default_backend, parameters_of, perform, plan_experiment
 from collbench.run.facts_of_ranks import bind, completed

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from collbench.errors import RequestError, in_lines, in_one_line
-from collbench.launch.shipped import plans
+from collbench.registry import plans
 from collbench.units import parse_size
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _plan_names(context: click.Context, parameter: click.Parameter, incomplete: 
     return names or [CompletionItem(incomplete, type="file")]
 
 
-#: The path of a file, or the name of a plan that comes with collbench (`shipped.find_plan`).
+#: The path of a file, or the name of a plan that comes with collbench (`registry.find_plan`).
 PLAN = argument(type=text, shell_complete=_plan_names)
 OPTIONAL_PLAN = argument(type=text, required=False, shell_complete=_plan_names)
 

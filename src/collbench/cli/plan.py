@@ -41,16 +41,14 @@ from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart, inner_plan
 from collbench.launch.collect import placed_case
-from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of, places
 from collbench.launch.folders import described, folders_in, place_of
 from collbench.launch.live_world import world_of
 from collbench.launch.placement import Placement
-from collbench.launch.preview import ignored_keys, indistinct_sides, preview_of
-from collbench.launch.rank_environment import places
-from collbench.launch.shipped import find_plan, plans, source_tree
-from collbench.launch.stacks import Missing
+from collbench.launch.stacks import Missing, ignored_keys, indistinct_sides, preview_of
 from collbench.launch.waiting import StopCheck
 from collbench.machine.facts import format_cores
+from collbench.registry import find_plan, plans, source_tree
 from collbench.report.caveats import ALONE
 from collbench.report.cells import power_table
 from collbench.report.paper import decidable, paper
@@ -113,8 +111,8 @@ def plan_command(options: _PlanOptions) -> None:
         say(terminal([_power(expanded, options.like, options.margin)]), nl=False)
     elif comparisons(expanded):
         click.echo("what so many launches decide: --like RUN, an earlier run of this machine")
-    here = preview_of(expanded)
-    for line in (*indistinct_sides(plan), *before_measuring(expanded, here.missing), *here.lines):
+    lines, missing = preview_of(expanded)
+    for line in (*indistinct_sides(plan), *before_measuring(expanded, missing), *lines):
         say(line)
 
 

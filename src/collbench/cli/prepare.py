@@ -290,8 +290,8 @@ def build_command(options: _BuildOptions) -> None:
     from collbench.launch.engines.docker import images
     from collbench.launch.engines.docker.client import Docker
     from collbench.launch.engines.docker.images import reference_of
-    from collbench.launch.shipped import dockerfiles
     from collbench.launch.waiting import Stopping
+    from collbench.registry import dockerfiles
 
     if not options.names:
         raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")

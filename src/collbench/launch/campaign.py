@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,13 +14,12 @@ from collbench.errors import LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
-from collbench.launch.duet import Ensemble, run_together
+from collbench.launch.duet import run_together
 from collbench.launch.engines.spec import LaunchSession, cleaned
-from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, refuse_too_large
+from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, notes, refuse_too_large
 from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.live_world import LaunchTask
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.waiting import StopCheck
 from collbench.machine import facts
@@ -37,20 +35,12 @@ from collbench.yardsticks import resolutions
 
 def cores_here(cell: LaunchCell, placement: Placement) -> frozenset[int]:
     """The cores of a cell's ranks on this machine; empty where they are on another one, or not known."""
-    if not engines.get(cell.engine).local:
-        return frozenset()
-    return frozenset(core for slot in placement.slots for core in slot.cores)
+    return placement.cores if engines.get(cell.engine).local else frozenset()
 
 
 @contextlib.contextmanager
 def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset[int]) -> Iterator[None]:
-    """Read the yardsticks on these cores before and after launches that are performed at the same time.
-
-    A launch that raises has no reading after it.
-
-    Raises:
-        Exception: what the sink raises.
-    """
+    """Read the yardsticks on these cores before and, if nothing is raised, after launches that live at once."""
 
     def take(moment: Moment) -> YardstickReading:
         readings = yardsticks.take(cores)
@@ -63,10 +53,6 @@ def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset
     sink.add_reading(take("before"))
     yield
     sink.add_reading(take("after"))
-
-
-#: The cells that are launched in a block, with what each executes; None: all.
-Wanted = Callable[[int], Mapping[LaunchCell, LaunchPart] | None]
 
 
 @dataclass(frozen=True)
@@ -92,22 +78,13 @@ def all_cleaned(sessions: Mapping[str, LaunchSession]) -> contextlib.ExitStack:
 
 
 def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, LaunchSession]:
-    """The engines that a plan's cells name.
-
-    Raises:
-        EngineError: one does not answer.
-    """
+    """The engines that a plan's cells name, or EngineError: one does not answer."""
     names = dict.fromkeys(cell.engine for cell in expanded.cells)
-    chosen = [engines.get(name) for name in names]
-    return {engine.name: engine.connect(expanded.plan, check) for engine in chosen}
+    return {name: engines.get(name).connect(expanded.plan, check) for name in names}
 
 
 def expand_and_check(plan: Plan) -> ExpandedPlan:
-    """The plan, expanded, and refused where this can be told without an engine.
-
-    Raises:
-        CollbenchError: it needs something that does not exist here.
-    """
+    """The plan, expanded, or CollbenchError: it needs what does not exist here, as far as no engine has to be asked."""
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
     refuse_unusable_folder(expanded.cells, plan.storage_folder)
@@ -121,10 +98,7 @@ def prepare(
     """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
 
     Without `sessions` the engines that the plan names are connected to. What an engine keeps for the launches, such as
-    the nodes of a job, it keeps until `held` is closed; without, until this returns.
-
-    Raises:
-        CollbenchError: the plan needs something that does not exist here.
+    the nodes of a job, it keeps until `held` is closed; without, until this returns. Raises CollbenchError.
     """
     expanded = expand_and_check(plan) if isinstance(plan, Plan) else plan
     sessions = connect(expanded, check) if sessions is None else sessions
@@ -134,18 +108,17 @@ def prepare(
     return PreparedCampaign(expanded, sessions, stacks)
 
 
+#: The cells that are launched in a block, with what each executes; None: all.
+Wanted = Callable[[int], Mapping[LaunchCell, LaunchPart] | None]
+
 #: By case and launch, the records that a resumed run holds already: of those in turns the time that is compared (s).
 Known = Mapping[tuple[Case, int], float | None]
 
 
 def run_campaign(
-    prepared: PreparedCampaign,
-    sink: LaunchSink,
-    done: frozenset[tuple[LaunchCell, int]],
-    known: Known,
-    check: StopCheck,
-    wanted: Wanted = lambda block: None,
-) -> None:
+    prepared: PreparedCampaign, sink: LaunchSink, done: frozenset[tuple[LaunchCell, int]], known: Known,
+    check: StopCheck, wanted: Wanted = lambda block: None,
+) -> None:  # fmt: skip
     """Perform every launch that is not `done`; records that are `known` are not written twice.
 
     Before each block `wanted` says which cells are launched in it, and what they measure. Where none is, the experiment
@@ -189,15 +162,13 @@ class _Campaign:
             refused = refused or self._perform(group, levels[key])
             if refused is not None:
                 self.refused[key] = refused
-                for launch in group.launches:
-                    if not (group.repeats and launch is group.reference):
-                        self._perform(Group((launch,), refused), {})
+                for launch in group.kept:
+                    self._perform(Group((launch,), refused), {})
 
     def _levels(self, reference: Launch) -> dict[Case, float]:
         """The times (log of s) of a reference that was measured before the run was interrupted."""
-        times = {case: self.known.get((placed_case(case, reference.cell), reference.number))
-                 for case in self.prepared.expanded.expected[reference.cell]}  # fmt: skip
-        return {case: math.log(seconds) for case, seconds in times.items() if seconds}
+        return {case: math.log(seconds) for case in self.prepared.expanded.expected[reference.cell]
+                if (seconds := self.known.get((placed_case(case, reference.cell), reference.number)))}  # fmt: skip
 
     def _perform(self, group: Group, levels: dict[Case, float]) -> Alone | None:
         """Perform launches when their engines are ready for them; why they cannot live at once, if they cannot."""
@@ -211,26 +182,18 @@ class _Campaign:
                        sessions[launch.cell.engine], _order_of(expanded, launch), collector.add, group.alone)
             for launch, collector in zip(group.launches, collectors, strict=True)
         ]  # fmt: skip
-        ensemble = Ensemble(
-            assignments, expanded.plan.slices,
-            random.Random(f"{expanded.plan.seed}/{group.launches[0].sequence}"),  # noqa: S311 - an order, not a secret
-            _order_of(expanded, replace(group.launches[0], only=None)),
-            None if group.reference is None else group.launches.index(group.reference), group.repeats, levels,
-        )  # fmt: skip
         first = group.launches[0]
+        order = _order_of(expanded, replace(first, only=None))
         with read_around(self.sink, group.launches, cores_here(first.cell, expanded.placements[first.cell])):
-            played = run_together(ensemble, check)
-        if played.refused is not None:
-            check()
-            return played.refused
-        for launch, collector, outcome in zip(group.launches, collectors, played.outcomes, strict=True):
-            if not (group.repeats and launch is group.reference):
+            outcomes, refused = run_together(group, assignments, order, levels, check)
+        for launch, collector, outcome in zip(group.launches, collectors, outcomes, strict=True):
+            if refused is None and launch in group.kept:
                 collector.finish(outcome.transport, outcome.failure)
         check()
-        if any(isinstance(outcome.failure, LaunchLost) for outcome in played.outcomes):
+        if refused is None and any(isinstance(outcome.failure, LaunchLost) for outcome in outcomes):
             for session in sessions.values():  # the last launch has no next one, before which this would come out
                 session.ready()
-        return None
+        return refused
 
     def _collector(self, launch: Launch) -> RecordCollector:
         expanded, cell = self.prepared.expanded, launch.cell
@@ -263,20 +226,14 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
     ranks = max(cell.ranks for cell in prepared.expanded.cells)
     libraries = dict.fromkeys(lib for image in (*stacks.environments, *stacks.images) for lib in image.libraries)
     return manifest_of(
-        plan,
-        command,
-        ranks=ranks,
-        protocol=protocol(plan, plan.gate, plan.cadence),
-        thread_level={"requested": plan["thread_level"]},
-        launcher="collbench launch",
-        libraries=tuple(libraries),
-        hosts=stacks.hosts or (facts.host(range(ranks)),),
-        environment=stacks.environment,
+        plan, command, ranks=ranks, protocol=protocol(plan, plan.gate, plan.cadence),
+        thread_level={"requested": plan["thread_level"]}, launcher="collbench launch", libraries=tuple(libraries),
+        hosts=stacks.hosts or (facts.host(range(ranks)),), environment=stacks.environment,
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
             allocation=stacks.allocation, until=plan.until, yardsticks=resolutions(),
-            slices=plan.slices if any(isinstance(one, int) for one in at_once(prepared.expanded).values()) else None,
+            slices=plan.slices if any(isinstance(many, int) for many in at_once(prepared.expanded).values()) else None,
         ),
     )  # fmt: skip
 
@@ -284,15 +241,14 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
 def finished(expanded: ExpandedPlan, records: tuple[Record, ...], fixed: int = 0) -> frozenset[tuple[LaunchCell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost.
 
-    Until decided a failed launch has a record of each case that it was to measure, but for those of the first `fixed`
-    blocks, which were to measure all.
+    Until decided a failed launch has a record of each case that it was to measure; not in the first `fixed` blocks.
     """
     one_for_all = expanded.plan.until != "decided"
     statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
-    done = set()
-    for launch in expanded.order:
+
+    def is_done(launch: Launch) -> bool:
         expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed_case(case, launch.cell), launch.number)) for case in expected]
-        if None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded):
-            done.add((launch.cell, launch.number))
-    return frozenset(done)
+        return None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded)
+
+    return frozenset((launch.cell, launch.number) for launch in expanded.order if is_done(launch))

@@ -1,10 +1,17 @@
-"""The cells of a launch plan and the order of their launches. Pure: a plan can be shown before anything starts."""
+"""The cells of a launch plan, what it gives the ranks of each, and the order of launches.
+
+Pure, but for the links to library files: a plan can be shown before anything starts.
+"""
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -15,6 +22,7 @@ from collbench.errors import PlanError
 from collbench.run.experiment import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
+from collbench.schema.record import WATCHED, stem_of
 from collbench.units import counted
 from collbench.workloads.program import Program, ProgramCase
 
@@ -59,13 +67,10 @@ class LaunchCell:
         world = counted(self.ranks, "rank")
         if self.servers:
             world = f"{counted(self.servers, 'server')} and {counted(self.ranks - self.servers, 'worker')}"
-        if self.hosts > 1:
-            world += f" on {self.hosts} hosts"
-        return f"{' '.join(word for word in place if word)}, {world}"
+        return f"{' '.join(filter(None, place))}, {world}{f' on {self.hosts} hosts' if self.hosts > 1 else ''}"
 
     @property
     def plan_image(self) -> str:
-        """The plan's name of its image."""
         return self.replaces or self.image
 
     @property
@@ -104,14 +109,12 @@ class Launch:
 def worlds_of(plan: Plan) -> tuple[tuple[int, int], ...]:
     """(ranks, parameter servers) of every world. W workers with S servers are W + S ranks.
 
-    Of a program with a parameter for its servers 0 is the world of one process alone. Collectives have no world of one
-    rank beside others: it is the same under every policy, and no ranks communicate.
+    Of a program with servers 0 is the world of one process. Collectives have no world of one rank beside others.
     """
-    if not plan.workers:
-        alone = not all(workloads.get(name).distributed for name in plan.workloads)
-        default = RANKS_OF_PROGRAMS if alone else DEFAULT_RANKS
-        return tuple((ranks, 0) for ranks in plan.ranks or default)
     programs = [workloads.get(name) for name in plan.workloads]
+    if not plan.workers:
+        default = DEFAULT_RANKS if all(program.distributed for program in programs) else RANKS_OF_PROGRAMS
+        return tuple((ranks, 0) for ranks in plan.ranks or default)
     numbers = {int(collectives.get(name).has_server) for name in plan.collectives}
     numbers |= {0 for program in programs if not program.servers}
     with_servers = plan.servers if any(program.servers for program in programs) else ()
@@ -131,32 +134,25 @@ def storages_of(plan: Plan) -> tuple[str | None, ...]:
 
 
 def cases_in(plan: Plan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
-    """What a world of a cell measures.
-
-    Raises:
-        PlanError: an unknown name, a root that is not a rank, or a program on several ranks.
-    """
+    """What a world of a cell measures, or PlanError: a name, a root or a number of ranks that cannot be."""
     inner = inner_plan(plan, cell)
-    backends_used = inner["backends"] if inner.collectives else ()
-    cases = tuple(dict.fromkeys(case for name in backends_used for case in cases_of(inner, name, cell.ranks)))
+    names = inner["backends"] if inner.collectives else ()
+    cases = tuple(dict.fromkeys(case for name in names for case in cases_of(inner, name, cell.ranks)))
     if inner.collectives and all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
         raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks. Raise ranks or workers.")
     return (*cases, *program_cases(inner, cell.ranks))
 
 
 def check_backends(plan: Plan) -> None:
-    """Whether every backend is one that ranks of a launch can use.
+    """Whether ranks of a launch can use every backend, and one has the cadence.
 
-    Raises:
-        PlanError, BackendUnavailable: it simulates, or needs GPUs that the plan does not give to ranks; or there is no
-            backend of that name.
-        RequestError: a cadence that none of them has.
+    Raises PlanError, BackendUnavailable (there is none of that name) or RequestError (the cadence).
     """
     names = dict.fromkeys(name for image in plan.images for name in backends_of(plan, image))
-    for name in names:
-        if backends.get(name).simulated:
+    for name, backend in ((name, backends.get(name)) for name in names):
+        if backend.simulated:
             raise PlanError(f"backend {name}: simulates its times and starts no ranks. Remove it from the launch plan.")
-        if backends.get(name).device == "gpu" and plan.device != "gpu":
+        if backend.device == "gpu" and plan.device != "gpu":
             raise PlanError(f'backend {name}: its data is on GPUs, and device is "cpu". Set device = "gpu".')
     refuse_cadence(plan, names)
 
@@ -164,49 +160,40 @@ def check_backends(plan: Plan) -> None:
 def inner_plan(plan: Plan, cell: LaunchCell, folder: str = "") -> Plan:
     """The plan that a world is given: the backends of its image; with workers, collectives with a server or without.
 
-    Programs that work in files are measured where there is a storage, everything else where there is none; `folder` is
-    where ranks find the storage.
+    Programs that work in files are measured where there is a storage, which ranks find in `folder`; all else where not.
     """
     names = plan.collectives if cell.storage is None else ()
     if plan.workers:
         names = tuple(name for name in names if collectives.get(name).has_server == cell.servers)
     benchmarks = tuple(_with_servers(plan, cell, benchmark) for benchmark in plan.benchmarks
                        if _measured_in(plan, cell, workloads.get(name_of(benchmark))))  # fmt: skip
-    used = backends_of(plan, cell.plan_image) if names else ()
-    sizes = plan["sizes"] if names else None
     return msgspec.structs.replace(
-        plan.of_world(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
-    )
+        plan.of_world(), collectives=names, backends=backends_of(plan, cell.plan_image) if names else (),
+        benchmarks=benchmarks, sizes=plan["sizes"] if names else None, folder=folder,
+    )  # fmt: skip
 
 
 def _measured_in(plan: Plan, cell: LaunchCell, program: Program) -> bool:
     """Whether a cell has the storage, and where the plan counts workers, the servers of a program."""
-    if program.files != (cell.storage is not None):
-        return False
-    if not plan.workers:
-        return True
-    if not program.servers:
-        return cell.servers == 0
-    return cell.servers in plan.servers and (cell.servers > 0 or cell.ranks == 1)
+    has_servers = cell.servers == 0
+    if program.servers:
+        has_servers = cell.servers in plan.servers and (cell.servers > 0 or cell.ranks == 1)
+    return program.files == (cell.storage is not None) and (not plan.workers or has_servers)
 
 
 def _with_servers(plan: Plan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
-    """As the plan has it, with the servers of the cell where the plan counts workers.
-
-    Raises:
-        PlanError: the benchmark says itself how many servers there are.
-    """
+    """As the plan has it, with the servers of the cell where the plan counts workers, or PlanError: it has both."""
     counts = workloads.get(name_of(benchmark)).servers
     if not plan.workers or not counts:
         return benchmark
-    own: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
-    if counts in own:
-        listed = list(own[counts]) if isinstance(own[counts], list | tuple) else [own[counts]]
+    keys: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
+    if counts in keys:
+        listed = list(keys[counts]) if isinstance(keys[counts], list | tuple) else [keys[counts]]
         raise PlanError(
-            f"benchmark {own['name']}: {counts} = {own[counts]!r}, and of a plan with workers servers says how many "
+            f"benchmark {keys['name']}: {counts} = {keys[counts]!r}, and of a plan with workers servers says how many "
             f"there are. Remove it from the benchmark, and write servers = {listed} beside workers."
         )
-    return own | {counts: cell.servers}
+    return keys | {counts: cell.servers}
 
 
 def communicates(plan: Plan) -> bool:
@@ -233,3 +220,92 @@ def order_of(plan: Plan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
         block = [cell for group in groups for cell in generator.sample(group, len(group))]
         order += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(order))]
     return tuple(order)
+
+
+#: Where containers have the library files that a plan gives.
+INSIDE, INSIDE_PRELOAD = PurePosixPath("/collbench/lib"), PurePosixPath("/collbench/preload")
+
+LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What a plan sets for every rank besides its place: variables, and library files that are found before others.
+
+    `variables` are by name; `libraries` and `preload` are paths of the host. `before`: the LD_LIBRARY_PATH of ranks. Of
+    a library that is put in front, ranks find that one file and no other of its folder: on the host by links in a
+    folder of the launch, in a container by mounts. `run/facts_of_ranks.py` tells what they loaded then.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    before: str = ""
+
+    def on_host(self, folder: Path) -> dict[str, str]:
+        """Variables for ranks on the host, where `folder` has the links."""
+        return self._variables(str(folder), tuple(str(Path(path).resolve()) for path in self.preload))
+
+    def inside(self) -> dict[str, str]:
+        """Variables for ranks in a container with the mounts."""
+        return self._variables(str(INSIDE), tuple(str(INSIDE_PRELOAD / Path(path).name) for path in self.preload))
+
+    def _variables(self, folder: str, preload: tuple[str, ...]) -> dict[str, str]:
+        parts = {
+            LIBRARY_PATH: (folder, self.variables.get(LIBRARY_PATH, self.before)) if self.libraries else (),
+            PRELOAD: (*preload, self.variables.get(PRELOAD, "")) if preload else (),
+        }
+        return {name: ":".join(filter(None, words)) for name, words in parts.items() if words}
+
+    def _named(self) -> dict[str, Path]:
+        """The library files, by each name that they may be asked for."""
+        return {name: Path(path).resolve() for path in self.libraries for name in names_of(path)}
+
+    def mounts(self) -> dict[str, str]:
+        """By path in a container, the file of the host."""
+        preload = {str(INSIDE_PRELOAD / Path(path).name): str(Path(path).resolve()) for path in self.preload}
+        return {str(INSIDE / name): str(path) for name, path in self._named().items()} | preload
+
+    def link(self, folder: Path) -> None:
+        """Make the links of `on_host`, or raise OSError."""
+        if self.libraries:
+            folder.mkdir(mode=0o755)
+        for name, path in self._named().items():
+            (folder / name).symlink_to(path)
+
+    def links(self, folder: Path) -> tuple[str, ...]:
+        """The same as commands that a person would type."""
+        made = [f"ln -s {shlex.quote(str(path))} {folder / name}" for name, path in self._named().items()]
+        return (f"install -d {folder}", *made) if made else ()
+
+
+NO_OVERRIDES = Overrides()
+
+
+def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overrides:
+    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`; with the libraries that are `watched`."""
+    names = dict.fromkeys((*map(stem_of, (*plan.libraries, *plan.preload)), *watched))
+    watching = {WATCHED: ",".join(names)} if names else {}
+    return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before)
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Names by which a library may be asked for: `libmpi.so.40.1`, `libmpi.so.40`, `libmpi.so`; links are followed."""
+    names: dict[str, None] = {}
+    for name in (Path(path).name, Path(path).resolve().name):
+        stem, _, version = name.partition(".so")
+        parts = version.split(".")
+        names |= dict.fromkeys(f"{stem}.so{'.'.join(parts[:end])}" for end in range(len(parts), 0, -1))
+    return tuple(names)
+
+
+def check_overrides(plan: Plan, starting: Collection[str]) -> None:
+    """Whether ranks can be given what the plan sets; PlanError: not by engines `starting` them, or a file lacks."""
+    for engine, key in product(starting, ("variables", "libraries", "preload")):
+        if getattr(plan, key):
+            raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "
+                            "Set them there, or measure on docker, podman or the host.")  # fmt: skip
+    for key in ("libraries", "preload"):
+        for path in getattr(plan, key):
+            if not Path(path).is_file() or not os.access(path, os.R_OK):
+                raise PlanError(f"{key}: {path}: no such file, or it cannot be read.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from os import close
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,11 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-#: Largest samples file that is read (bytes): 10 million samples of 8 bytes on 64 ranks would be larger.
-LARGEST = 1 << 30
-
-#: Longest line of records.jsonl (bytes): a record of 256 ranks takes a tenth of it.
-LONGEST_LINE = 1 << 20
+#: Largest samples file that is read, and longest line of records.jsonl (bytes): 10 million samples of 8 bytes on 64
+#: ranks would be larger, a record of 256 ranks takes a tenth of it.
+LARGEST, LONGEST_LINE = 1 << 30, 1 << 20
 
 #: How many notes of a record are kept, and how many characters of each and of its reason.
 MOST_NOTES, LONGEST_TEXT = 12, 2_000
@@ -51,12 +48,10 @@ class CollectedRecord:
 def collect(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord]:
     """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
-    Raises:
-        RunReadError: a file is not a plain file, or too large; a line is too long, or not a record, or of a case that
-            was not asked for or came before; samples are not what their record says.
+    Raises RunReadError: a file is not plain, or too large; a line is too long, no record, or of a case that is known or
+    was not asked for; samples are not what their record says.
     """
-    root = open_folder(folder)
-    try:
+    with open_folder(folder) as root:
         seen: set[Case] = set()
         for number, line in enumerate(_lines(root), start=1):
             record = records.decode(line, f"records.jsonl line {number}")
@@ -69,8 +64,6 @@ def collect(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord
             texts = {name: getattr(record, name) for name in ("reason", "transport", "algorithm", "protocol")}
             texts = {name: cut(text) for name, text in texts.items() if text is not None}
             yield CollectedRecord(msgspec.structs.replace(record, notes=notes, **texts), _samples(root, record))
-    finally:
-        close(root)
 
 
 def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[CollectedRecord | LaunchFailed]:
@@ -91,12 +84,12 @@ def cut(text: str) -> str:
 def _lines(root: int) -> Iterator[bytes]:
     """The complete lines of records.jsonl; none where there is no such file."""
     try:
-        opened = open_plain(root, "records.jsonl")
+        file = open_plain(root, "records.jsonl")
     except RunReadError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return
         raise
-    with opened as file:
+    with file:
         number = 1
         while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
             yield line
@@ -112,12 +105,7 @@ def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
     folder, _, name = description.file.partition("/")
     if folder != "samples" or not name or "/" in name:
         raise RunReadError(f"samples file {description.file!a} is not inside samples/.")
-    inner = open_folder(folder, root)
-    try:
-        file = open_plain(inner, name, LARGEST)
-    finally:
-        close(inner)
-    with file:
+    with open_folder(folder, root) as inner, open_plain(inner, name, LARGEST) as file:
         samples = decode_samples(file, f"{description.file!a}", record)
     # times of 1 ns and more; for an operation that was late at the gate every rank's is negative
     late = samples < 0
@@ -158,10 +146,9 @@ class RecordCollector:
         self._cases, self._measured = len(expected), False
 
     def add(self, collected: CollectedRecord, transport: str | None, failure: LaunchFailed | None = None) -> None:
-        """A record of the launch; with the last one, how the launch ended.
+        """A record of the launch; with the last one, how the launch ended: a note, where every case was measured.
 
-        Where a launch fails after every case was measured, no case has failed: the last record has a note. One in which
-        every case was skipped ends so, and each record says why.
+        A launch in which every case was skipped ends so, and each record says why.
         """
         case = collected.record.case
         if collected.record.status == "failed":
@@ -185,7 +172,7 @@ class RecordCollector:
         if failure is not None and self._missing:
             missing = sorted(self._missing, key=lambda case: (case.workload, case["size"], repr(case)))
             lost = LOST if isinstance(failure, LaunchLost) else ""
-            reason, log = f"{lost}{cut(str(failure))}", tuple(cut(line) for line in failure.log)
+            reason, log = f"{lost}{cut(str(failure))}", tuple(map(cut, failure.log))
             for case in missing if self._each else missing[:1]:
                 record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
                 self._sink.add(with_placement(record, self._launch, transport, False), None)
@@ -201,15 +188,11 @@ class RecordCollector:
 def with_placement(
     record: Record, launch: Launch, transport: str | None, crowded: bool, device: str | None = None
 ) -> Record:
-    """The record with what its world cannot know: place and launch; what the library printed; shared processors.
-
-    `device` is the one that the engine says its storage is on.
-    """
-    known = record.oversubscribed is not None
+    """The record with its place and launch, what the library printed, shared processors, and the storage's `device`."""
     return msgspec.structs.replace(
         record, case=placed_case(record.case, launch.cell), launch=launch.number,
         transport=storage_text(record.transport or transport, device),
-        oversubscribed=record.oversubscribed or crowded if known else None,
+        oversubscribed=None if record.oversubscribed is None else record.oversubscribed or crowded,
     )  # fmt: skip
 
 

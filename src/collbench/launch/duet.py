@@ -12,11 +12,12 @@ import math
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import Literal
 
 from collbench.errors import Interrupted
+from collbench.launch.expansion import Group
 from collbench.launch.live_world import LaunchTask, LiveWorld, Outcome, without_measure
 from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Case, Gate
@@ -53,39 +54,16 @@ class Turn:
 Round = Mapping[LiveWorld, Turn]
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Assignments that live at once, in the order of their start; the `reference` is one of them, by its number.
-
-    `repeats`: its records are not kept. `levels` are the times (log of s) of the reference in other ensembles of the
-    block, by case. The order of turns is drawn by `generator`. Each assignment measures some cases of `order`.
-    """
-
-    assignments: Sequence[LaunchTask]
-    rule: SliceRule
-    generator: random.Random
-    order: Sequence[Case]
-    reference: int | None = None
-    repeats: bool = False
-    levels: dict[Case, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Played:
-    """How launches ended, in their order; `refused`: they cannot live at once, and nothing was kept."""
-
-    outcomes: tuple[Outcome, ...]
-    refused: Alone | None
-
-
-def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
+def run_together(
+    group: Group, assignments: Sequence[LaunchTask], order: Sequence[Case], levels: dict[Case, float], check: StopCheck
+) -> tuple[list[Outcome], Alone | None]:
     """Perform launches at once; a single one, without turns. Nothing of them is left when this returns or raises.
 
-    Raises:
-        Interrupted: told to stop; what was measured has been kept.
-        Exception: what an assignment's `keep` raises.
+    The `assignments` of the group's launches each measure some cases of `order`. `levels` are the times (log of s) of
+    the reference in other groups of the block, by case. Returns how launches ended, in their order, or why they cannot
+    live at once: then nothing was kept. Raises Interrupted, after which what was measured has been kept.
     """
-    worlds = [LiveWorld(assignment, len(ensemble.assignments) - 1) for assignment in ensemble.assignments]
+    worlds = [LiveWorld(assignment, len(assignments) - 1) for assignment in assignments]
     refused, interrupted = None, None
     with contextlib.ExitStack() as stack:
         for world in worlds:
@@ -95,34 +73,39 @@ def run_together(ensemble: Ensemble, check: StopCheck) -> Played:
                 check()
                 world.start()
             if len(worlds) > 1:
-                refused = _Conversation(ensemble, worlds, check).held()
+                refused = _Conversation(group, worlds, order, levels, check).held()
             if refused is None:
                 while running := [world for world in worlds if world.look()]:
                     check()
                     time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
         except Interrupted as error:
             interrupted = error
-        unkept = ensemble.reference if ensemble.repeats else None
-        outcomes = [world.end(refused is None and number != unkept, interrupted) for number, world in enumerate(worlds)]
+        outcomes = [world.end(refused is None and world.launch in group.kept, interrupted) for world in worlds]
     if interrupted is not None:
         raise interrupted
-    return Played(tuple(outcomes), refused)
+    return outcomes, refused
 
 
 class _Conversation:
     """What the driver orders, and hears, from the first reports to the last ones."""
 
-    def __init__(self, ensemble: Ensemble, worlds: Sequence[LiveWorld], check: StopCheck) -> None:
-        self._ensemble, self._worlds, self._check, self._rule = ensemble, worlds, check, ensemble.rule
-        self._plan: Plan = ensemble.assignments[0].plan
-        self._numbers = {case: number for number, case in enumerate(ensemble.order)}
+    def __init__(
+        self, group: Group, worlds: Sequence[LiveWorld], order: Sequence[Case], levels: dict[Case, float],
+        check: StopCheck,
+    ) -> None:  # fmt: skip
+        self._worlds, self._levels, self._check = worlds, levels, check
+        self._plan: Plan = worlds[0].assignment.plan
+        self._rule, self._limits = self._plan.slices, limits_of(self._plan, 1)
+        self._turns = random.Random(f"{self._plan.seed}/{group.launches[0].sequence}")  # noqa: S311 - an order, not a secret
+        self._reference = next((world for world in worlds if world.launch is group.reference), None)
+        self._numbers = {case: number for number, case in enumerate(order)}
         self._slept: list[bool] = []  # of all slices so far, whether their world slept before
         self._refused: Alone | None = None
 
     def held(self) -> Alone | None:
         """Why these worlds cannot live at once; None: they did, to the end of each."""
         for world in self._worlds:
-            self._wait_for(world, ("stands",), self._limit + limits_of(self._plan, 1).start)
+            self._wait_for(world, ("stands",), self._limits.case + self._limits.start)
         if any(world.over and world.unreachable for world in self._worlds):
             return "unreachable"
         if len({world.cores for world in self._alive}) > 1:
@@ -143,14 +126,9 @@ class _Conversation:
     def _alive(self) -> list[LiveWorld]:
         return [world for world in self._worlds if not world.over]
 
-    @property
-    def _limit(self) -> float:
-        """The longest wait for a report (s)."""
-        return limits_of(self._plan, 1).case
-
     def _wait_for(self, world: LiveWorld, expected: Collection[str], limit: float | None = None) -> Report | None:
         """What a world reports next, one of what is `expected`, while the others are looked at; None: it is over."""
-        limit = self._limit if limit is None else limit
+        limit = self._limits.case if limit is None else limit
         waited, last = 0.0, time.monotonic()
         while not world.over:
             self._check()
@@ -162,8 +140,8 @@ class _Conversation:
                     world.stands, world.holds = report.case, report.holds or world.holds
                     world.cores = report.cores or world.cores
                 return report
-            for one in self._worlds:
-                one.look()
+            for other in self._worlds:
+                other.look()
             now = time.monotonic()
             waited, last = waited + min(now - last, LONGEST_PASS), now
             if waited > limit and not world.over:
@@ -172,10 +150,8 @@ class _Conversation:
 
     def _goes_on(self, world: LiveWorld, report: Report) -> bool:
         """Whether it does not stand before a case that is not its own, or that it has left behind."""
-        if report.case is None:
-            return True
-        last = -1 if world.stands is None else self._numbers[world.stands]
-        return report.case in world.assignment.expected and self._numbers[report.case] > last
+        last, case = -1 if world.stands is None else self._numbers[world.stands], report.case
+        return case is None or (case in world.assignment.expected and self._numbers[case] > last)
 
     def _ask(self, world: LiveWorld, order: Order, *expected: str) -> Report | None:
         world.order(order)
@@ -211,10 +187,8 @@ class _Conversation:
     def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round]:
         """All rounds of a case; none: a world died, so that the case begins again with the others."""
         gate: Gate = "barrier" if any(report.gate == "barrier" for report in ready) else ready[0].gate
-        slack, seconds = (
-            max(report.slack for report in ready),
-            max(self._rule.seconds, *(report.shortest for report in ready)),
-        )
+        slack = max(report.slack for report in ready)
+        seconds = max(self._rule.seconds, *(report.shortest for report in ready))
         samples, rounds, anew, hopeless, enough = max(report.samples for report in ready), list[Round](), True, 0, False
         began = time.monotonic()
         while not enough:
@@ -240,7 +214,7 @@ class _Conversation:
 
     def _round(self, members: Sequence[LiveWorld], order: Order) -> Round | None:
         played: dict[LiveWorld, Turn] = {}
-        for place, world in enumerate(self._ensemble.generator.sample(members, len(members))):
+        for place, world in enumerate(self._turns.sample(members, len(members))):
             started = time.monotonic()
             if (report := self._ask(world, order, "slice")) is None:
                 return None
@@ -252,24 +226,22 @@ class _Conversation:
     ) -> dict[LiveWorld, Duet]:  # fmt: skip
         """Of each member its part in a case, of one measure where these have names; none: too little was in time."""
         # a round counts where all worlds slept before their turns in it and in the next one
-        slept = [all(_slept(world, turn.report, self._rule) for world, turn in one.items()) for one in rounds]
+        slept = [all(_slept(world, turn.report, self._rule) for world, turn in turns.items()) for turns in rounds]
         valid = [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
-        reference = None if self._ensemble.reference is None else self._worlds[self._ensemble.reference]
-        times = {world: [_time_of(one[world], name) for one in rounds] for world in members}
+        reference = self._reference
+        times = {world: [_time_of(turns[world], name) for turns in rounds] for world in members}
         complete = [k for k, counts in enumerate(valid) if counts and all(times[world][k] for world in members)]
         logs = {world: [math.log(taken[k] or 1.0) for k in complete] for world, taken in times.items()}
         if not complete or (reference is not None and reference not in logs):
             return {}
-        if reference is None:
-            middles = [mean(column) for column in zip(*logs.values(), strict=True)]
-            level = mean(middles)
-        else:
-            middles = logs[reference]
-            level = self._ensemble.levels.setdefault(case, mean(middles))
+        middles = logs[reference] if reference else [mean(column) for column in zip(*logs.values(), strict=True)]
+        level = mean(middles)
+        if reference is not None:
+            level = self._levels.setdefault(case, level)
         began, duets = next(iter(rounds[0].values())).started, dict[LiveWorld, Duet]()
         for world in members:
             relative = median(log - middle for log, middle in zip(logs[world], middles, strict=True))
-            turns = zip((one[world] for one in rounds), valid, strict=True)
+            turns = zip((turns[world] for turns in rounds), valid, strict=True)
             duets[world] = Duet(
                 worlds=len(members), started=self._worlds.index(world), seconds=math.exp(level + relative),
                 slices=tuple(_slice(turn, name, began, counts) for turn, counts in turns), checked=CHECKED,

@@ -1,4 +1,4 @@
-"""A launch plan, expanded: its cells, what each measures, where its ranks are placed, and the order of launches.
+"""A launch plan, expanded: its cells, what each measures, the places and variables of its ranks, the order of launches.
 
 Launches of a block live at once where they measure alike on the same processors, as far as they can.
 """
@@ -12,30 +12,20 @@ from collbench import collectives, workloads
 from collbench.bindings.spec import USABLE_SHARE, available_bytes
 from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
-from collbench.launch import engines, launchers
+from collbench.launch import cells, engines, launchers
 from collbench.launch import placement as policies
-from collbench.launch.cells import (
-    Launch,
-    LaunchCell,
-    LaunchPart,
-    cases_in,
-    check_backends,
-    communicates,
-    order_of,
-    storages_of,
-    worlds_of,
-)
-from collbench.launch.engines.spec import Engine, Site, lacking, steps_of
+from collbench.launch.cells import Launch, LaunchCell, LaunchPart, communicates
+from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, lacking, step_of, steps_of
 from collbench.launch.launchers import PROCESS, RankLauncher
-from collbench.launch.overrides import refuse_missing_files, refuse_overrides
 from collbench.launch.placement import Placement, place
-from collbench.machine.facts import Topology
+from collbench.machine import facts
+from collbench.machine.facts import Topology, format_cores
 from collbench.run.experiment import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, named_sides
 from collbench.schema.record import Alone
-from collbench.schema.world import Boxes, Shape
+from collbench.schema.world import Boxes, Place, Shape
 from collbench.units import format_bytes
 from collbench.workloads.program import ProgramCase
 
@@ -61,7 +51,6 @@ class ExpandedPlan:
         return tuple(self.placements)
 
     def placements_on(self, engine: str) -> dict[LaunchCell, Placement]:
-        """Of the cells that an engine is to start."""
         return {cell: placement for cell, placement in self.placements.items() if cell.engine == engine}
 
 
@@ -69,37 +58,35 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     """Expand a plan. `machine` says what the engine of that name offers; without, the engine does.
 
     Every combination is placed once for all steps; then there is a cell for each step that differs for so many boxes.
-
-    Raises:
-        PlanError: an unknown name, more is asked for than there is, or nothing would be measured.
+    Raises PlanError: an unknown name, more is asked for than there is, or nothing would be measured.
     """
-    check_backends(plan)
+    cells.check_backends(plan)
     engine_by_policy = {policy: engine_of(plan, policy) for policy in plan.policies}
     by_name = {engine.name: engine for engine in engine_by_policy.values()}
     sites = {name: Site(machine(name)) if machine else engine.site(plan) for name, engine in by_name.items()}
     for engine in by_name.values():
         if max(plan.hosts) > 1 and not engine.starts_ranks:
-            raise PlanError(
-                f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has several: "
-                "--on slurm --site FILE."
-            )
+            raise PlanError(f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has "
+                            "several: --on slurm --site FILE.")  # fmt: skip
+    starting = [engine.name for engine in by_name.values() if engine.starts_ranks]
     for side in plan.sides or (None,):
         with named_sides((side,)):
-            for engine in by_name.values():
-                if engine.starts_ranks:
-                    refuse_overrides(plan.of_sides((side,)), engine.name)
-            refuse_missing_files(plan.of_sides((side,)))
+            cells.check_overrides(plan.of_sides((side,)), starting)
     ladders = {policy: engine.ladder if policies.find_policy(policy)[0].in_containers else ()
                for policy, engine in engine_by_policy.items()}  # fmt: skip
-    left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
+    left_out = tuple(dict.fromkeys(
+        f"isolation {', '.join(steps)}: left out; engine {engine.name} has {', '.join(s.name for s in engine.ladder)}"
+        for policy, engine in engine_by_policy.items()
+        if ladders[policy] and (steps := lacking(engine.ladder, plan.isolation))
+    ))  # fmt: skip
     worlds = dict.fromkeys(
         LaunchCell(plan.image_of(side, image), policy, None, ranks, affinity, server, engine_by_policy[policy].name,
                    storage, seccomp, hosts, side, image if plan.image_of(side, image) != image else "")
-        for ranks, server in worlds_of(plan)
+        for ranks, server in cells.worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
-        for storage in storages_of(plan)
+        for storage in cells.storages_of(plan)
         for seccomp in (plan.seccomp if ladders[policy] else ("default",))
         for hosts in plan.hosts
         for side in plan.sides or (None,)
@@ -114,20 +101,17 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
             placements[replace(world, isolation=step)] = placement
     if not placements:
         raise PlanError(f"{'; '.join(left_out)}, and no cell is left. Name a step that it has.")
-    cases = {cell: cases_in(plan, cell) for cell in placements}
-    expected = {
-        cell: frozenset(identity for case in of_cell for identity in case.identities) for cell, of_cell in cases.items()
-    }
-    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out, tuple(sites.values()))
+    cases = {cell: cells.cases_in(plan, cell) for cell in placements}
+    expected = {cell: frozenset(identity for case in of_cell for identity in case.identities)
+                for cell, of_cell in cases.items()}  # fmt: skip
+    order = cells.order_of(plan, placements)
+    return ExpandedPlan(plan, placements, cases, expected, order, left_out, tuple(sites.values()))
 
 
 def engine_of(plan: Plan, policy: str) -> Engine:
-    """What starts the worlds of a policy: the plan's engine, or the host.
+    """What starts the worlds of a policy: the plan's engine, or the host where there are no containers and it may.
 
-    The host starts those of a policy without containers, unless the engine does that too.
-
-    Raises:
-        PlanError: there is no such engine or policy, or the engine makes no containers.
+    Raises PlanError: there is no such engine or policy, or the engine makes no containers.
     """
     engine, contained = engines.get(plan.engine), policies.find_policy(policy)[0].in_containers
     if not contained:
@@ -135,16 +119,6 @@ def engine_of(plan: Plan, policy: str) -> Engine:
     if not engine.ladder:
         raise PlanError(f"policy {policy}: engine {engine.name} makes no containers. Name one that does: docker.")
     return engine
-
-
-def _left_out(plan: Plan, contained: Iterable[Engine]) -> tuple[str, ...]:
-    """A line on the steps of a plan that the engine of its containers lacks."""
-    lines = {}
-    for engine in contained:
-        if steps := lacking(engine.ladder, plan.isolation):
-            known = ", ".join(step.name for step in engine.ladder)
-            lines[engine.name] = f"isolation {', '.join(steps)}: left out; engine {engine.name} has {known}"
-    return tuple(lines.values())
 
 
 def each_of(cell: LaunchCell) -> int:
@@ -171,23 +145,17 @@ def shape_of(cell: LaunchCell, placement: Placement) -> Shape:
     """What ranks compare with what they find, of a cell whose hosts are alike."""
     shared = len(placement.boxes[0].ranks)
     boxes: Boxes = "rank" if cell.policy == "single" else "host" if shared == each_of(cell) else shared
-    return Shape(
-        hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement),
-        boxes="none" if cell.isolation is None else boxes, crowded=placement.crowded,
-    )  # fmt: skip
+    boxes = "none" if cell.isolation is None else boxes
+    return Shape(hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement), boxes=boxes,
+                 crowded=placement.crowded)  # fmt: skip
 
 
 def shapes_of(cell: LaunchCell, placement: Placement) -> tuple[Shape, ...]:
-    """The same of every part of a cell."""
     return tuple(shape_of(part, placed) for part, placed in parts_of(cell, placement))
 
 
 def library_of(image: str, libraries: Mapping[str, str], plan: Plan) -> str:
-    """The library that an image stands for: as the site file says, or its name.
-
-    Raises:
-        PlanError: neither says it.
-    """
+    """The library that an image stands for, by the site file, else by its name; or PlanError: neither says it."""
     named = libraries.get(image) or next((name for name in launchers.names() if name in image), "")
     if not named and communicates(plan):
         raise PlanError(f"image {image}: its name does not say which library it holds. Say it in the site file: "
@@ -203,12 +171,9 @@ def launcher_of(image: str, libraries: Mapping[str, str], plan: Plan) -> RankLau
 def refuse_too_large(
     plan: Plan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
 ) -> None:
-    """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
+    """Whether the largest case fits into memory, as worlds run one after the other; `free` is in bytes, None: ask.
 
-    With GPUs the buffers of collectives are not in host memory, and the ranks check theirs themselves.
-
-    Raises:
-        PlanError: a case needs more memory than is free.
+    With GPUs the buffers of collectives are not in host memory, and ranks check theirs. Raises PlanError.
     """
     free = available_bytes() if free is None else free
     if free is None:
@@ -216,18 +181,16 @@ def refuse_too_large(
     for cell, cases in by_cell.items():
         needed, largest, less = max((_needed(case, plan.device) for case in cases), default=(0, "", ""))
         if needed > free * USABLE_SHARE:
-            raise PlanError(
-                f"{cell.title}: {largest} needs {format_bytes(needed)} of memory, and {format_bytes(free)} are free. "
-                f"{less}"
-            )
+            memory = f"{format_bytes(needed)} of memory, and {format_bytes(free)} are free"
+            raise PlanError(f"{cell.title}: {largest} needs {memory}. {less}")
 
 
 def _needed(case: CollectiveCase | ProgramCase, device: str) -> tuple[int, str, str]:
     """Bytes of host memory, the case as messages name it, and what takes less."""
     if isinstance(case, ProgramCase):
         return case.memory, case.title, how_to_fit(case)
-    of = f"{case.collective} of {format_bytes(case.size)}"
-    return buffers(case) if device == "cpu" else 0, of, "Lower sizes, ranks or workers."
+    title = f"{case.collective} of {format_bytes(case.size)}"
+    return buffers(case) if device == "cpu" else 0, title, "Lower sizes, ranks or workers."
 
 
 def buffers(case: CollectiveCase) -> int:
@@ -255,6 +218,11 @@ class Group:
     reference: Launch | None = None
     repeats: bool = False
 
+    @property
+    def kept(self) -> tuple[Launch, ...]:
+        """Those whose records are kept."""
+        return tuple(launch for launch in self.launches if not (self.repeats and launch is self.reference))
+
 
 def groups_of(
     expanded: ExpandedPlan, launches: Sequence[Launch], refused: Mapping[object, Alone], free: int | None = None,
@@ -262,8 +230,8 @@ def groups_of(
 ) -> tuple[Group, ...]:  # fmt: skip
     """The launches of a block, in groups, in the order of their first launches.
 
-    `refused` says of sets of processors with an image that their worlds cannot live at once, and why. `free` is memory
-    in bytes; None: ask. Of a block that was interrupted, those that are `left` are in the groups that they were in.
+    `refused` says which worlds (`key_of`) cannot live at once, and why. `free` is memory in bytes; None: ask. Of an
+    interrupted block those that are `left` are in the groups that they were in.
     """
     remaining = frozenset(launches if left is None else left)
     together: dict[object, list[Launch]] = {}
@@ -276,12 +244,10 @@ def groups_of(
         alone = why_alone(expanded, whole[0].cell) or refused.get(key) or _too_large(expanded, whole, free)
         if alone is None and len(whole) > MOST_WORLDS:
             groups += _around_reference(expanded, whole, remaining)
-            continue
-        alone = alone or ("single" if len(members) == 1 else None)
-        if alone is not None:
-            groups += [Group((launch,), alone) for launch in members]
-        elif members:
+        elif alone is None and len(members) > 1:
             groups.append(Group(members))
+        else:
+            groups += [Group((launch,), alone or "single") for launch in members]
     return tuple(groups)
 
 
@@ -304,30 +270,25 @@ def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
 def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
     """Why no other world can live beside one of this cell; None: one can."""
     placement, engine = expanded.placements[cell], engines.get(cell.engine)
-    reasons: tuple[tuple[bool, Alone], ...] = (
-        (expanded.plan.how == "blocks", "plan"),
-        (not (engine.local or engine.overlaps), "engine"),
-        (bool(placement.gpus) or expanded.plan.device == "gpu", "gpus"),
-        (
-            not all(
-                isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns(case.case)
-                for case in expanded.cases[cell]
-            ),
-            "programs",
-        ),
-        (placement.crowded, "oversubscribed"),
-    )
-    return next((reason for holds, reason in reasons if holds), None)
+    turns = all(isinstance(case, CollectiveCase) or workloads.get(case.case.workload).takes_turns(case.case)
+                for case in expanded.cases[cell])  # fmt: skip
+    reasons: dict[Alone, bool] = {
+        "plan": expanded.plan.how == "blocks",
+        "engine": not (engine.local or engine.overlaps),
+        "gpus": bool(placement.gpus) or expanded.plan.device == "gpu",
+        "programs": not turns,
+        "oversubscribed": placement.crowded,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | None) -> Alone | None:
     """Each world holds the buffers of the case that all of them measure; what other machines have is not known."""
-    if not engines.get(members[0].cell.engine).local:
-        return None
     free = available_bytes() if free is None else free
+    if free is None or not engines.get(members[0].cell.engine).local:
+        return None
     largest = [max(_needed(case, "cpu")[0] for case in expanded.cases[launch.cell]) for launch in members]
-    needed = sum(sorted(largest)[-MOST_WORLDS:])
-    return "memory" if free is not None and needed > free * USABLE_SHARE else None
+    return "memory" if sum(sorted(largest)[-MOST_WORLDS:]) > free * USABLE_SHARE else None
 
 
 def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: Collection[Launch]) -> Iterator[Group]:
@@ -342,27 +303,146 @@ def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: C
     for turn in range(number):
         of_group = [launch for launch in others[turn::number] if launch in left]
         repeats = turn > 0 or reference not in left
-        if not of_group:
-            if not repeats:
-                yield Group((reference,), "single", reference)
-            continue
-        # it is started where it stands among all, so that which world is started first is as random as without it
-        started = [launch for launch in members if launch is reference or launch in of_group]
-        repeated = _measuring(expanded, reference, of_group) if repeats else reference
-        started = [repeated if launch is reference else launch for launch in started]
-        yield Group(tuple(started), None, repeated, repeats)
+        if of_group:
+            # it is started where it stands among all, so that which world is started first is as random as without it
+            repeated = _measuring(expanded, reference, of_group) if repeats else reference
+            started = (repeated if launch is reference else launch for launch in members
+                       if launch is reference or launch in of_group)  # fmt: skip
+            yield Group(tuple(started), None, repeated, repeats)
+        elif not repeats:
+            yield Group((reference,), "single", reference)
 
 
 def _measuring(expanded: ExpandedPlan, reference: Launch, others: Iterable[Launch]) -> Launch:
     """The reference, of which only what these launches measure is executed."""
-    wanted: set[Case] = set()
-    brief: set[Case] = set()
-    for launch in others:
-        part = launch.only or LaunchPart(expanded.expected[launch.cell])
-        wanted |= part.measured
-        brief |= part.brief
+    parts = [launch.only or LaunchPart(expanded.expected[launch.cell]) for launch in others]
     own = expanded.expected[reference.cell]
-    measured = frozenset(wanted & own)
-    if measured == own:
-        return replace(reference, only=None)
-    return replace(reference, only=LaunchPart(measured, frozenset(brief & own) - measured))
+    measured = own & frozenset[Case]().union(*(part.measured for part in parts))
+    brief = own & frozenset[Case]().union(*(part.brief for part in parts)) - measured
+    return replace(reference, only=None if measured == own else LaunchPart(measured, brief))
+
+
+# What ranks are given besides their place, and what a reader of their numbers must know -------------------------------
+
+
+def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
+    """The place of each rank, to be compared with what it finds; none where the engine starts ranks where it likes."""
+    engine = engines.get(cell.engine)
+    if engine.starts_ranks:
+        return ()
+    containers = {rank: box.name if engine.makes_containers else facts.container()
+                  for box in placement.boxes for rank in box.ranks}  # fmt: skip
+    return tuple(Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
+                 for rank, slot in enumerate(placement.slots))  # fmt: skip
+
+
+def sharing_of(cell: LaunchCell) -> Sharing:
+    """What the boxes of a cell share; everything where they isolate nothing."""
+    return Sharing() if cell.isolation is None else step_of(engines.get(cell.engine).ladder, cell.isolation).sharing
+
+
+def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
+    """Whether ranks in one container may not read each other's memory."""
+    return bool(stack.refused) and not sharing_of(cell).ipc and placement.shares_boxes
+
+
+def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
+    """Whether several containers share a network namespace, and so a hostname.
+
+    Where an engine starts the ranks its nodes have names, and their containers are one node to the library.
+    """
+    return not engines.get(cell.engine).starts_ranks and len(placement.boxes) > 1 and sharing_of(cell).net
+
+
+#: Where each container has shared memory of its own, beside the /dev/shm that it shares with others.
+SHM_FOLDER = "/collbench/shm"
+
+
+def needs_shm_folder(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
+    """Whether ranks in different containers would give the same name to files in the /dev/shm that they share."""
+    return bool(stack.launcher.shm_folder) and shares_hostname(cell, placement) and placement.shares_boxes
+
+
+#: Bytes of /dev/shm that NCCL (2.7 to 2.30) takes for a connection through host memory, in each of its channels:
+#: buffers of its three protocols at their default sizes (init.cc, transport/shm.cc), as its messages name them.
+NCCL_CONNECTION = 9637888
+
+
+def hides_peers(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
+    """Whether NCCL takes several containers for one machine though none sees the GPUs of another.
+
+    It connects GPUs of one hostname and one /dev/shm directly where links allow it; a process that does not see the
+    other GPU cannot open its memory (CUDA error 101, NCCL issue 1647). Without peers NCCL goes through shared memory.
+    Containers with hostnames of their own it connects by sockets anyway.
+    """
+    hidden = len(placement.gpus) > 1 and not sharing_of(cell).all_gpus
+    return hidden and stack.nccl and shares_hostname(cell, placement)
+
+
+def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know."""
+    # of variables that the plan sets, its own are in force
+    workarounds = [f"{name}={value}, because {reason}" for name, value, reason in _workarounds(cell, placement, stack)
+                   if name not in stack.overrides.variables]  # fmt: skip
+    if refuses_cma(cell, placement, stack):
+        calls = " and ".join(sorted(stack.refused, reverse=True))
+        workarounds.insert(0, f"{calls} refused at this step: {stack.launcher.vendor} copies twice")
+    if sharing_of(cell).all_gpus and placement.gpus and len(placement.boxes) > 1:
+        workarounds.append("every container sees every GPU of this world: devices are not isolated at this step")
+    return (*filter(None, (placement.note,)), *workarounds)
+
+
+def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterator[tuple[str, str, str]]:
+    """Variables without which the library fails in such containers: name, value, and why it is set."""
+    if refuses_cma(cell, placement, stack):
+        yield from ((*variable, "it would abort otherwise") for variable in stack.launcher.without_cma.items())
+    if shares_hostname(cell, placement):
+        yield from ((*variable, "it would hang otherwise") for variable in stack.launcher.one_hostname.items())
+    if shares_hostname(cell, placement) and sharing_of(cell).host:
+        yield from ((*variable, "it would hang otherwise") for variable in stack.launcher.host_network.items())
+    if needs_shm_folder(cell, placement, stack):
+        yield stack.launcher.shm_folder, SHM_FOLDER, "containers would overwrite each other's shared memory otherwise"
+    if hides_peers(cell, placement, stack):
+        yield "NCCL_P2P_DISABLE", "1", "NCCL would take the containers for one machine and fail to reach hidden GPUs"
+
+
+def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: str) -> str | None:
+    """What helps where NCCL failed on a system call, by its output, in a container with GPUs and a small /dev/shm."""
+    if not stack.nccl or len(placement.gpus) < 2 or "system error" not in output.lower():  # ncclSystemError
+        return None
+    size, larger = sharing_of(cell).shm_bytes, _step_with_more(cell)
+    if size is None or larger is None or not placement.shares_boxes:
+        return None
+    needed, there = format_bytes(NCCL_CONNECTION), f"the step {cell.isolation} has {format_bytes(size)}"
+    return (f"where GPUs are connected through host memory NCCL takes {needed} of /dev/shm for each connection and "
+            f"channel, and {there}. Use the step {larger}")  # fmt: skip
+
+
+def _step_with_more(cell: LaunchCell) -> str | None:
+    """The first step of the cell's engine whose boxes have a larger /dev/shm of their own, if there is one."""
+    size, ladder = sharing_of(cell).shm_bytes, engines.get(cell.engine).ladder
+    sizes = {step.name: step.sharing.shm_bytes for step in ladder if not step.sharing.host}
+    return next((name for name, larger in sizes.items() if size and (larger is None or larger > size)), None)
+
+
+def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | None:
+    """Where a container of the cell has less /dev/shm than the library needs, which then ends without a message."""
+    sharing = sharing_of(cell)
+    ranks = cell.ranks if sharing.ipc else max(len(box.ranks) for box in placement.boxes)
+    needed = ranks * stack.launcher.shm_per_rank
+    if sharing.shm_bytes is None or needed <= sharing.shm_bytes:
+        return None
+    larger, there = _step_with_more(cell), f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}"
+    need = f"{ranks} ranks of {stack.launcher.vendor} need about {format_bytes(needed)} of shared memory"
+    instead = f"the step {larger}, or fewer" if larger else "fewer"
+    return f"{need}, and /dev/shm at {there}. Use {instead} ranks per container"
+
+
+#: What ranks of every engine are given, where its site says nothing else.
+OF_EVERY_RANK = {"OMP_NUM_THREADS": "1"}
+
+
+def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
+    """The environment that every rank shares."""
+    workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
+    return {**OF_EVERY_RANK, **stack.launcher.environment, **workarounds, **stack.overrides.variables}

@@ -1,19 +1,16 @@
 """Temporary folders of launches: made and signed, read as untrusted, and removed with what their worlds left.
 
-And storage: what lies under the files of programs that work in files, in containers and on the host. A container has it
-as its temporary folder: its own writable layer (`overlay`), a volume of the engine, a folder of the host (`bind`), or
-memory (`tmpfs`). The host's counterpart is a folder on the same device.
+And storage: what lies under the files of programs that work in files. A container has it as its temporary folder: its
+own writable layer (`overlay`), a volume of the engine, a folder of the host (`bind`), or memory (`tmpfs`). The host's
+counterpart is a folder on the same device.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
 import os
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 import time
@@ -32,17 +29,14 @@ from collbench.machine.facts import format_cores, machine_id, parse_cores
 from collbench.schema.plan import Plan
 from collbench.schema.world import Place
 
-#: Prefix of temporary folders, and the file in each that names its driver.
-FOLDER, DRIVER = "collbench-", "driver"
+#: Prefix of temporary folders, the file in each that names its driver, and one that names another place of them.
+FOLDER, DRIVER, ELSEWHERE = "collbench-", "driver", "elsewhere"
 
 #: Further places of such folders: for files that outlive a restart, and for files in memory.
 _MORE_PLACES = ("/var/tmp", "/dev/shm")  # noqa: S108 - folders in them
 
-#: The file in such a folder that names another place of them, and most bytes of a path (PATH_MAX).
-ELSEWHERE, _LONGEST_PATH = "elsewhere", 4096
-
-#: Longest identity that is read from a file (bytes).
-_LONGEST = 200
+#: Longest identity and longest path (PATH_MAX) that are read from a file (bytes).
+_LONGEST, _LONGEST_PATH = 200, 4096
 
 
 def driver_identity() -> str:
@@ -51,11 +45,7 @@ def driver_identity() -> str:
 
 
 def started_at(process: str) -> str:
-    """When a process of this PID namespace started, in clock ticks after boot as this process's time namespace has it.
-
-    Raises:
-        OSError: there is none, or it may not be seen.
-    """
+    """When a process of this PID namespace started, in ticks after boot of this time namespace; or OSError."""
     text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     return text.rpartition(")")[2].split()[19]
 
@@ -77,16 +67,14 @@ def sign(folder: Path) -> IO[str]:
     import fcntl  # Unix has it
 
     draft = folder / f"{DRIVER}.draft"
-    signature = draft.open("w", encoding="ascii")
-    try:
+    with contextlib.ExitStack() as undo:
+        signature = undo.enter_context(draft.open("w", encoding="ascii"))
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(signature, fcntl.LOCK_EX | fcntl.LOCK_NB)
         signature.write(driver_identity())
         signature.flush()
         draft.rename(folder / DRIVER)
-    except BaseException:
-        signature.close()
-        raise
+        undo.pop_all()
     return signature
 
 
@@ -94,38 +82,23 @@ def sign(folder: Path) -> IO[str]:
 def signpost(place: str) -> Iterator[None]:
     """Where folders of this process are made in another place than the usual ones: a temporary folder names it.
 
-    It is removed at the end; a sweep finds the place by that of a killed process.
-
-    Raises:
-        OSError: it cannot be made.
+    It is removed at the end; a sweep finds the place by that of a killed process. Raises OSError.
     """
     if place in _usual_places():
         yield
         return
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
-    try:
-        with sign(folder):
-            (folder / ELSEWHERE).write_text(place, encoding="utf-8", errors="replace")
-            yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with signed_folder(None) as folder:
+        (folder / ELSEWHERE).write_text(place, encoding="utf-8", errors="replace")
+        yield
 
 
 def opened(path: Path, encoding: str = "ascii") -> IO[str]:
-    """A text file in the folder of another launch, which may hold anything: a link is refused, a pipe not waited for.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """A text file of another launch, which may be anything; or OSError: it is a link. A pipe is not waited for."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding=encoding)
 
 
 def signature_of(folder: Path) -> tuple[str, bool | None]:
-    """The driver that a folder names, and whether its lock is held; None where that cannot be known.
-
-    Raises:
-        OSError, UnicodeDecodeError: it has no signature.
-    """
+    """The driver that a folder names, and whether its lock is held, None: unknown; or OSError, UnicodeDecodeError."""
     import fcntl
 
     with opened(folder / DRIVER) as signature:
@@ -156,7 +129,6 @@ def _usual_places() -> tuple[str, ...]:
 
 
 def _signposted() -> Iterator[str]:
-    """Absolute paths of other places."""
     for post in (post for place in _usual_places() for post in Path(place).glob(f"{FOLDER}*/{ELSEWHERE}")):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if _is_trusted(post.parent) and not post.parent.is_symlink():
@@ -171,16 +143,15 @@ def _is_trusted(folder: Path) -> bool:
     return folder.stat().st_uid in (0, os.getuid())
 
 
-#: A list of cores as the kernel writes it; the file may hold something else.
-_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", re.ASCII)
-
-#: The file in a launch's temporary folder with the cores of its ranks, and the most that is read of it (bytes).
+#: The file in a launch's temporary folder with the cores of its ranks, the most that is read of it (bytes), and a list
+#: of cores as the kernel writes it.
 CORES, LONGEST = "cores", 4096
+_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", re.ASCII)
 
 
 def disturbances(placements: Iterable[Placement]) -> list[str]:
     """A line for each living launch, in a temporary folder that we see, that shares cores with these placements."""
-    ours = {core for placement in placements for slot in placement.slots for core in slot.cores}
+    ours = frozenset[int]().union(*(placement.cores for placement in placements))
     lines = []
     for folder, _, locked in signed():
         with contextlib.suppress(OSError, ValueError):  # it ended, or may not be read
@@ -254,7 +225,6 @@ def _folders_in(folder: int) -> list[str]:
 
 
 def _unlink_all(folder: int) -> None:
-    """Remove everything in an open folder that is not a folder."""
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=folder)
@@ -280,8 +250,8 @@ class Folders:
 
 
 def folders_in(root: Path, turns: bool = False) -> Folders:
-    links = root / "turns" if turns else None
-    return Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay", links)
+    names = ("plan.json", "placement.json", "out", "relay", *(("turns",) if turns else ()))
+    return Folders(*(root / name for name in names))
 
 
 @contextlib.contextmanager
@@ -291,9 +261,8 @@ def folders(
 ) -> Iterator[Folders]:  # fmt: skip
     """Make temporary folders, in which only `user` may write, and remove them at the end.
 
-    Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
-    `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
-    With `turns` there is also one for the links of ranks that take turns.
+    Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. A file holds the
+    `places` of ranks: ten thousand are too many for an environment variable (128 KiB).
     """
     with signed_folder(parent) as root:
         (root / CORES).write_text(cores, encoding="ascii")
@@ -303,7 +272,7 @@ def folders(
                 file.write_bytes(msgspec.json.encode(content))
                 file.chmod(0o644)
         for folder in filter(None, (made.out, made.relay, made.turns)):
-            make_folder(folder, user)
+            make_for(user, folder)
         root.chmod(0o711)
         yield made
 
@@ -312,10 +281,7 @@ def folders(
 def signed_folder(parent: Path | None, name: str = "") -> Iterator[Path]:
     """A temporary folder with the signature of its driver, in `parent` or where such are; removed at the end.
 
-    If its driver is killed, `launch --sweep` removes it. Its own name begins with `name`, behind what all share.
-
-    Raises:
-        OSError: it cannot be made.
+    If its driver is killed, `launch --sweep` removes it. `name` follows the prefix that all share. Raises OSError.
     """
     with contextlib.ExitStack() as signature, contextlib.ExitStack() as spare:
         for _ in range(DESCRIPTORS):  # or it could not be removed where there are no more
@@ -329,18 +295,14 @@ def signed_folder(parent: Path | None, name: str = "") -> Iterator[Path]:
             remove_folder(root)
 
 
-def make_folder(folder: Path, user: tuple[int, int]) -> None:
-    """A folder that belongs to `user`, who alone may enter it; where the driver is not root, to the driver."""
-    folder.mkdir(mode=0o700)
+def make_for(user: tuple[int, int], path: Path, pipe: bool = False) -> None:
+    """Make a folder, or a pipe, that is of `user` alone; where the driver is not root, of the driver."""
+    if pipe:
+        os.mkfifo(path, 0o600)
+    else:
+        path.mkdir(mode=0o700)
     if os.getuid() == 0:
-        os.chown(folder, *user)
-
-
-def make_pipe(pipe: Path, user: tuple[int, int]) -> None:
-    """A pipe that belongs to `user`, as a folder does."""
-    os.mkfifo(pipe, 0o600)
-    if os.getuid() == 0:
-        os.chown(pipe, *user)
+        os.chown(path, *user)
 
 
 def user_inside() -> tuple[int, int]:
@@ -349,48 +311,43 @@ def user_inside() -> tuple[int, int]:
 
     if os.getuid() != 0:
         return os.getuid(), os.getgid()
-    for number in itertools.count(UNPRIVILEGED):
-        try:
-            pwd.getpwuid(number)
-        except KeyError:
-            break
+    number = UNPRIVILEGED
+    with contextlib.suppress(KeyError):
+        while pwd.getpwuid(number):
+            number += 1
     return number, number
 
 
-def open_folder(name: str | Path, parent: int | None = None) -> int:
-    """Open a folder, in the open folder `parent` where that is given. The caller closes it.
-
-    Raises:
-        RunReadError: it is a link, not a folder, or cannot be entered.
-    """
+@contextlib.contextmanager
+def open_folder(name: str | Path, parent: int | None = None) -> Iterator[int]:
+    """A folder, opened in the open folder `parent` if there is one; or RunReadError: it is a link, or no folder."""
     try:
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     except (OSError, ValueError) as error:
         raise RunReadError(f"{_shown(name)}/: {_why(error)}.") from error
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
-    """Open a plain file in an open folder, to be read; `largest` in bytes.
-
-    Raises:
-        RunReadError: it is missing, not a plain file, larger, or cannot be read.
-    """
+    """Open a plain file in an open folder, to be read; RunReadError: it is none, or has more than `largest` bytes."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError as error:
         raise RunReadError(f"{_shown(name)}: is missing.") from error
     except (OSError, ValueError) as error:  # a name may hold characters that no name can
         raise RunReadError(f"{_shown(name)}: {_why(error)}; a world may only leave plain files.") from error
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, file)
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise RunReadError(f"{_shown(name)}: not a plain file.")
         if largest is not None and status.st_size > largest:
             raise RunReadError(f"{_shown(name)}: {status.st_size} bytes; at most {largest} are read.")
-    except BaseException:
-        os.close(file)
-        raise
-    return io.BufferedReader(io.FileIO(file, "rb"))
+        undo.pop_all()
+    return os.fdopen(file, "rb")
 
 
 def _shown(name: str | Path) -> str:
@@ -419,28 +376,25 @@ def remove_left(owner: int, since: float, place: Path = Path(SHARED_MEMORY)) -> 
     """
     removed: list[str] = []
     until = time.monotonic() + PATIENCE
-    while left := _left(owner, since, place):
+    while left := dict(_left(owner, since, place)):
         used = _used()
-        for path, file in left:
-            if file not in used:
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
-                    removed.append(path.name)
+        for path in (path for path, file in left.items() if file not in used):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+                removed.append(path.name)
         if time.monotonic() > until:
             break
         time.sleep(LOOK)
     return removed
 
 
-def _left(owner: int, since: float, place: Path) -> list[tuple[Path, tuple[int, int]]]:
+def _left(owner: int, since: float, place: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
     """Paths, with device and number of the file."""
-    found = []
     for path in sorted(path for name in NAMES for path in place.glob(name)):
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             if status.st_uid == owner and status.st_mtime >= since:
-                found.append((path, (status.st_dev, status.st_ino)))
-    return found
+                yield path, (status.st_dev, status.st_ino)
 
 
 def _used() -> set[tuple[int, int]]:
@@ -469,17 +423,13 @@ _IDENTITY = re.compile(r"([^/]+)/([0-9]{1,20})/([0-9]{1,9})/([0-9]{1,20})/([0-9]
 
 
 def sweep_folders(busy: set[str]) -> list[str]:
-    """Remove this user's temporary folders whose driver is gone; returns their paths.
-
-    `busy` are drivers of which the engine has something that runs or is young.
-    """
+    """Remove this user's temporary folders whose driver is gone and not `busy` on the engine; returns their paths."""
     removed = []
     for folder, driver, locked in signed():
         with contextlib.suppress(FileNotFoundError):  # its driver removed it meanwhile
             status = folder.stat()
-            young = time.time() - status.st_mtime < YOUNG
-            own = status.st_uid == os.getuid()
-            if own and is_dead(driver, locked, driver in busy or young) and remove_folder(folder):
+            alive = driver in busy or time.time() - status.st_mtime < YOUNG
+            if status.st_uid == os.getuid() and is_dead(driver, locked, alive) and remove_folder(folder):
                 removed.append(str(folder))
     return removed
 
@@ -517,7 +467,7 @@ def is_dead(driver: str, locked: bool | None, busy: bool) -> bool:
         return False
 
 
-#: Where containers have it: every image has this folder, and every user may write to it.
+#: Where containers have their storage: every image has this folder, and every user may write to it.
 INSIDE = "/tmp"  # noqa: S108 - in the container
 
 
@@ -532,24 +482,14 @@ class Storage:
 
 @contextlib.contextmanager
 def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator[Storage | None]:
-    """The storage of a launch: a folder below `parent` where it is one of the host, removed at the end.
-
-    None where its cell has none.
-
-    Raises:
-        OSError: the folder cannot be made.
-    """
-    if cell.storage is None:
-        yield None
-        return
+    """The storage of a launch, if any; a folder of the host is below `parent`, and removed at the end; or OSError."""
     if (where := place_of(cell, parent)) is None:
         yield described(cell)
         return
     with signpost(where), signed_folder(Path(where)) as root:  # the post goes when all of it is removed
         root.chmod(0o711)
-        folder = root / "files"
-        make_folder(folder, user)
-        yield described(cell, folder)
+        make_for(user, root / "files")
+        yield described(cell, root / "files")
 
 
 def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
@@ -560,47 +500,35 @@ def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
 
 def place_of(cell: LaunchCell, parent: str) -> str | None:
     """Where a folder of the host has to be made; None where there is no storage, or it is the container's own."""
-    if cell.storage is None:
+    if cell.storage is None or (cell.engine != "host" and cell.storage != "bind"):
         return None
-    absolute = str(Path(parent).absolute())  # an engine takes no other
-    if cell.engine != "host":
-        return absolute if cell.storage == "bind" else None
-    return SHARED_MEMORY if cell.storage == "tmpfs" else absolute
+    in_memory = cell.engine == "host" and cell.storage == "tmpfs"
+    return SHARED_MEMORY if in_memory else str(Path(parent).absolute())  # an engine takes no other
 
 
 def refuse_unusable_folder(cells: Iterable[LaunchCell], parent: str) -> None:
-    """Whether folders can be made where these cells need one of the host.
-
-    Raises:
-        PlanError: not in one of them.
-    """
+    """Whether folders can be made where these cells need one of the host; PlanError: not in one of them."""
     for cell in cells:
         where = place_of(cell, parent)
-        if where is None or (Path(where).is_dir() and os.access(where, os.W_OK | os.X_OK)):
-            continue
-        reason = "nothing can be made in it" if Path(where).is_dir() else "there is no such folder"
-        way = "leave it out" if where == SHARED_MEMORY else "set folder to another of the host"
-        raise PlanError(f"storage {cell.storage}: folder {where}: {reason}; {way}.")
+        is_there = where is not None and Path(where).is_dir()
+        if where is not None and not (is_there and os.access(where, os.W_OK | os.X_OK)):
+            reason = "nothing can be made in it" if is_there else "there is no such folder"
+            way = "leave it out" if where == SHARED_MEMORY else "set folder to another of the host"
+            raise PlanError(f"storage {cell.storage}: folder {where}: {reason}; {way}.")
 
 
 def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: str) -> None:
-    """Whether the files of containers, below `engine_root`, and those of the host, below `parent`, are on one device.
-
-    Raises:
-        EngineError: on two, both of which are named.
-    """
+    """Whether what containers keep below `engine_root` is on the device of `parent`, the host's; or EngineError."""
     compared = {cell.storage for cell in cells if cell.storage in ("overlay", "volume")}
     if not compared:
         return
     try:
         there, here = Path(engine_root).stat().st_dev, Path(parent).stat().st_dev
     except OSError as error:
-        raise EngineError(
-            f"storage: {error.filename}: {error.strerror}; set folder to a folder of the host."
-        ) from error
+        problem = f"storage: {error.filename}: {error.strerror}; set folder to a folder of the host."
+        raise EngineError(problem) from error
     if there != here:
-        raise EngineError(
-            f"storage {', '.join(sorted(compared))}: the engine keeps it in {engine_root} on "
-            f"{under(Path(engine_root)).text}, and the host's counterpart would be in {parent} on "
-            f"{under(Path(parent)).text}: two devices would be compared. Set folder to a folder on the engine's device."
-        )
+        inside, outside = (f"in {place} on {under(Path(place)).text}" for place in (engine_root, parent))
+        raise EngineError(f"storage {', '.join(sorted(compared))}: the engine keeps it {inside}, and the host's "
+                          f"counterpart would be {outside}: two devices would be compared. Set folder to a folder on "
+                          "the engine's device.")  # fmt: skip

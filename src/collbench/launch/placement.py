@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import EntryPoint
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 import msgspec
@@ -35,29 +35,9 @@ class Slot:
     gpu: str | None = None
 
 
-@dataclass(frozen=True)
-class Wants:
-    """What a world asks of a machine.
-
-    The first `servers` ranks are parameter servers, which get no GPU. `cores`: processors for each rank, or `share`:
-    all of them in equal parts. `far`: memory (and with GPUs, processors too) of another node.
-    """
-
-    ranks: int
-    servers: int = 0
-    cores: int | Literal["share"] = 1
-    far: bool = False
-    oversubscribe: bool = False
-
-
 def _far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int, ...]:
-    """The memory nodes other than `near`, the nodes of `who`.
-
-    Raises:
-        PlanError: there is none.
-    """
-    others = tuple(node for node in topology.nodes if node not in near)
-    if others:
+    """The memory nodes other than `near`, the nodes of `who`, or PlanError: there is none."""
+    if others := tuple(node for node in topology.nodes if node not in near):
         return others
     if len(topology.nodes) == 1:
         raise PlanError(f"affinity far: needs two memory nodes; {topology.name} has one. Leave it out.")
@@ -69,73 +49,66 @@ def _slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:
     return Slot(tuple(sorted({c.number for c in cores})), tuple(sorted({c.node for c in cores})), gpu)
 
 
-def on_cores(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
-    """For data in host memory: whole cores first, node by node. Ranks share them only where the plan says so.
+def on_cores(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...]:
+    """For data in host memory: whole cores first, node by node; far: memory of all nodes but those of the processors.
 
-    Far: memory of all nodes but those of the rank's processors.
-
-    Raises:
-        PlanError: more processors are asked for than there are; or memory of another node, and there is none.
+    Raises PlanError: there are too few processors that ranks need not share, or no memory of another node.
     """
-    offered = len(topology.cores)
-    each = max(1, offered // wants.ranks) if wants.cores == "share" else wants.cores
-    needed = wants.ranks * each
-    if needed > offered and not wants.oversubscribe:
-        raise PlanError(
-            f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores, and "
-            f"{topology.name} offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true "
-            "(times are then the scheduler's)."
-        )
+    offered, cores_of_each = len(topology.cores), _cores_per_rank(plan)
+    each = max(1, offered // cell.ranks) if cores_of_each == "share" else cores_of_each
+    needed = cell.ranks * each
+    if needed > offered and not plan.oversubscribe:
+        need = f"{counted(cell.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores"
+        raise PlanError(f"{need}, and {topology.name} offers {offered}. Lower ranks or cores_per_rank, or set "
+                        "oversubscribe = true (times are then the scheduler's).")  # fmt: skip
     ordered = in_order(topology.cores, needed)
     cores = tuple(ordered[i % offered] for i in range(needed))
-    near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
-    if not wants.far:
+    near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(cell.ranks))
+    if cell.affinity != "far":
         return near
-    return tuple(
-        replace(slot, nodes=_far_nodes(topology, slot.nodes, f"rank {rank}")) for rank, slot in enumerate(near)
-    )
+    return tuple(replace(slot, nodes=_far_nodes(topology, slot.nodes, f"rank {rank}"))
+                 for rank, slot in enumerate(near))  # fmt: skip
 
 
-def on_gpus(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
+def on_gpus(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...]:
     """For data on GPUs, in the machine's order. Near: processors of the GPU's node; far: of the next, with its memory.
 
     Parameter servers are placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
-
-    Raises:
-        PlanError: more GPUs are asked for than there are, or more processors than are near (or far).
+    Raises PlanError: there are too few GPUs, or too few processors near them (or far).
     """
-    workers = wants.ranks - wants.servers
+    workers = cell.ranks - cell.servers
     if workers > len(topology.gpus):
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
-        raise PlanError(
-            f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
-            'Lower ranks or workers, or use device = "cpu".'
-        )
+        raise PlanError(f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
+                        'Lower ranks or workers, or use device = "cpu".')  # fmt: skip
     gpus = topology.gpus[:workers]
-    nodes = [_node_for(topology, gpu, wants.far) for gpu in gpus]
-    each = _cores_for_each(topology, nodes, wants)
+    nodes = [_node_for(topology, gpu, cell.affinity == "far") for gpu in gpus]
+    each = _cores_for_each(topology, nodes, cell, plan)
     ranks = Counter(nodes)
-    by_node = {
-        node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
-        for node in each
-    }
-    taken = Counter[int]()
-    by_rank = []
+    by_node = {node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
+               for node in each}  # fmt: skip
+    taken, by_rank = Counter[int](), list[Slot]()
     for gpu, node in zip(gpus, nodes, strict=True):
-        by_rank.append(_slot_of(_next_cores(by_node[node], taken[node], each[node], wants, gpu), gpu.uuid))
+        cores = _next_cores(by_node[node], taken[node], each[node], gpu, cell, plan)
+        by_rank.append(_slot_of(cores, gpu.uuid))
         taken[node] += each[node]
-    for _ in range(wants.servers):
-        by_rank.insert(0, _slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], wants)))
+    for _ in range(cell.servers):
+        by_rank.insert(0, _slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], plan)))
     return tuple(by_rank)
 
 
-def _cores_for_each(topology: Topology, nodes: list[int], wants: Wants) -> dict[int, int]:
+def _cores_per_rank(plan: Plan) -> int | Literal["share"]:
+    """Processors for each rank, or all of the machine in equal parts."""
+    return plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
+
+
+def _cores_for_each(topology: Topology, nodes: list[int], cell: LaunchCell, plan: Plan) -> dict[int, int]:
     """By node, the processors of each rank there."""
-    if wants.cores != "share":
-        return dict.fromkeys(nodes, wants.cores)
+    if (cores_of_each := _cores_per_rank(plan)) != "share":
+        return dict.fromkeys(nodes, cores_of_each)
     ranks = Counter(nodes)
-    ranks[nodes[0]] += wants.servers
+    ranks[nodes[0]] += cell.servers
     cores = Counter(core.node for core in topology.cores)
     return {node: max(1, cores[node] // number) for node, number in ranks.items()}
 
@@ -148,31 +121,28 @@ def _node_for(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     return next((node for node in others if node > gpu.node), others[0])
 
 
-def _next_cores(cores: tuple[Core, ...], taken: int, each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
+def _next_cores(
+    cores: tuple[Core, ...], taken: int, each: int, gpu: TopologyGpu, cell: LaunchCell, plan: Plan
+) -> tuple[Core, ...]:
     """Processors of a node after those that are taken; from the first again where the plan says `oversubscribe`."""
     left = len(cores) - taken
-    if left < each and not wants.oversubscribe:
-        raise PlanError(
-            f"GPU {gpu.uuid}: {each} cores {'far from' if wants.far else 'near to'} it are asked for, and {left} are "
-            "left. Lower cores_per_rank or the workers, or set oversubscribe = true."
-        )
+    if left < each and not plan.oversubscribe:
+        where = f"{'far from' if cell.affinity == 'far' else 'near to'} it"
+        raise PlanError(f"GPU {gpu.uuid}: {each} cores {where} are asked for, and {left} are left. Lower "
+                        "cores_per_rank or the workers, or set oversubscribe = true.")  # fmt: skip
     return tuple(cores[(taken + i) % len(cores)] for i in range(min(each, len(cores))))
 
 
-def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wants: Wants) -> tuple[Core, ...]:
+def _for_server(topology: Topology, others: list[Slot], each: int, node: int, plan: Plan) -> tuple[Core, ...]:
     """Of cores that no rank has before others, then processors of a node before others."""
     used = {core for slot in others for core in slot.cores}
     shared = topology.physical(used)
     free = [core for core in topology.in_order if core.number not in used]
     free.sort(key=lambda core: (core.physical in shared, core.node != node))
-    if free:
-        return tuple(free[:each])
-    if not wants.oversubscribe:
-        raise PlanError(
-            "device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or set "
-            "oversubscribe = true."
-        )
-    return topology.in_order[:each]
+    if not free and not plan.oversubscribe:
+        raise PlanError("device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or "
+                        "set oversubscribe = true.")  # fmt: skip
+    return tuple(free or topology.in_order)[:each]
 
 
 #: The group of entry points by which other packages add policies.
@@ -186,10 +156,9 @@ Groups = tuple[tuple[int, ...], ...]
 class Policy:
     """A way to put ranks into containers. Pure: it is asked before anything is started.
 
-    `groups(ranks, k, topology)`: `ranks` are the slots of the ranks, by rank (processors, memory nodes, GPU); `k` is
-    the number that the plan gives (`packed:4`), 0 where the policy does not take one; `topology` is the machine. The
-    result are the ranks of each container: every rank from 0 on, in order, because an MPI numbers its ranks container
-    by container. It may raise PlanError where the policy does not fit.
+    `groups(ranks, k, topology)`: `ranks` are slots by rank; `k` is the number that the plan gives (`packed:4`), or 0;
+    `topology` is the machine. The result are the ranks of each container: every rank from 0 on, in order, because an
+    MPI numbers its ranks container by container. It may raise PlanError where the policy does not fit.
 
     `takes_number`: it is spelled NAME:K. `in_containers` is False for the host. `server_apart`: every parameter server
     has a container of its own, and `groups` is asked about the workers alone. `note(groups, topology)` is what a reader
@@ -216,25 +185,19 @@ def _neighbours(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
 
 
 def _by_node(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
-    """Ranks with cores of one memory node share a container.
-
-    Raises:
-        PlanError: a rank has cores of several nodes, or the nodes of the ranks take turns.
-    """
+    """Ranks with cores of one memory node share a container; PlanError: a rank has several, or they take turns."""
     nodes = []
-    for rank, of_rank in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
-        if len(of_rank) > 1:
-            raise PlanError(
-                f"policy numa: rank {rank} has cores of the memory nodes {format_cores(of_rank)}, and a container is "
-                "on one. Choose cores_per_rank so that a whole number of ranks fits on a node."
-            )
-        nodes.append(of_rank[0])
+    for rank, (node, *others) in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
+        if others:
+            of_rank = format_cores((node, *others))
+            raise PlanError(f"policy numa: rank {rank} has cores of the memory nodes {of_rank}, and a container is on "
+                            "one. Choose cores_per_rank so that a whole number of ranks fits on a node.")  # fmt: skip
+        nodes.append(node)
     by_node = tuple(tuple(group) for _, group in groupby(range(len(nodes)), key=nodes.__getitem__))
     if len(by_node) > len(set(nodes)):
-        raise PlanError(
-            f"policy numa: the ranks are on the memory nodes {', '.join(map(str, nodes))} in this order, and an MPI "
-            "numbers its ranks container by container. Lower ranks or workers, or use another policy."
-        )
+        in_turns = ", ".join(map(str, nodes))
+        raise PlanError(f"policy numa: the ranks are on the memory nodes {in_turns} in this order, and an MPI numbers "
+                        "its ranks container by container. Lower ranks or workers, or use another policy.")  # fmt: skip
     return by_node
 
 
@@ -259,9 +222,9 @@ SINGLE = Policy("single", "a container for every rank", lambda ranks, k, topolog
 def _registered() -> dict[str, tuple[EntryPoint, ...]]:
     """By name, where each policy is found: here, and in other packages."""
     added = entry_points_of(ENTRY_POINTS)
-    own = {policy.name: EntryPoint(policy.name, f"{__name__}:{policy.name.upper()}", ENTRY_POINTS)
-           for policy in (HOST, MULTI, NUMA, PACKED, SINGLE)}  # fmt: skip
-    return added | {name: (point, *added.get(name, ())) for name, point in own.items()}
+    here = {policy.name: EntryPoint(policy.name, f"{__name__}:{policy.name.upper()}", ENTRY_POINTS)
+            for policy in (HOST, MULTI, NUMA, PACKED, SINGLE)}  # fmt: skip
+    return added | {name: (point, *added.get(name, ())) for name, point in here.items()}
 
 
 def policy_names() -> tuple[str, ...]:
@@ -270,14 +233,9 @@ def policy_names() -> tuple[str, ...]:
 
 
 def named_policy(name: str) -> Policy:
-    """The policy of that name.
-
-    Raises:
-        PlanError: there is none; the package that defines it cannot be imported, or defines something else.
-    """
-    if name not in _registered():
+    """The policy of that name; PlanError: there is none, or its package does not define it."""
+    if (points := _registered().get(name)) is None:
         raise PlanError(f"policy {name!r}: unknown. {suggestion(name, policy_names())}")
-    points = _registered()[name]
     try:
         policy = loaded(points)
     except RequestError as error:
@@ -288,11 +246,7 @@ def named_policy(name: str) -> Policy:
 
 
 def find_policy(spelling: str) -> tuple[Policy, int]:
-    """The policy that a plan names, and its number; 0 where it does not take one.
-
-    Raises:
-        PlanError: as `named_policy`; or the policy takes a number and has none here, or the other way round.
-    """
+    """The policy that a plan names, and its number or 0; PlanError: it is unknown, or is to have a number or none."""
     name, number = name_and_number(spelling)
     policy = named_policy(name)
     if policy.takes_number != (number > 0):
@@ -306,18 +260,15 @@ def container_groups(
 ) -> Groups:
     """The ranks of each container; on the host, of the one place they all share. `ranks` are slots by rank.
 
-    With parameter servers, which are the first ranks, the policy is that of the workers where it keeps servers apart:
-    each has a container of its own.
-
-    Raises:
-        PlanError: the policy does not fit, or its groups are not all ranks in order.
+    Parameter servers, which are the first ranks, have containers of their own where the policy keeps them apart. Raises
+    PlanError: the policy does not fit, or its groups are not all ranks in order.
     """
     apart = servers if policy.server_apart else 0
     groups = policy.groups(ranks[apart:], number, topology)
     if apart:
         alone = ((server,) for server in range(apart))
         groups = (*alone, *(tuple(rank + apart for rank in group) for group in groups))
-    if [rank for group in groups for rank in group] != list(range(len(ranks))) or not all(groups):
+    if [*chain.from_iterable(groups)] != [*range(len(ranks))] or not all(groups):
         raise PlanError(
             f"policy {policy.name!r}: gives the containers {groups} for {len(ranks)} ranks. Every container has to "
             "hold a rank, and every rank has to be in one, in the order of ranks."
@@ -355,8 +306,7 @@ class Placement:
     """Where every rank of a world is placed. `crowded`: some share a core, as its hardware threads or in turns.
 
     `load` are how many ranks are on how many cores, of the host where most share one. `idle` are processors of the
-    machine that no rank gets. `note` is the policy's remark on it; may be empty. On
-    each of several hosts processors have the same numbers.
+    machine that no rank gets. `note` is the policy's remark. On each of several hosts processors have the same numbers.
     """
 
     boxes: tuple[Box, ...]
@@ -377,6 +327,10 @@ class Placement:
         return tuple(by_rank[rank] for rank in sorted(by_rank))
 
     @property
+    def cores(self) -> frozenset[int]:
+        return frozenset(core for box in self.boxes for slot in box.slots for core in slot.cores)
+
+    @property
     def gpus(self) -> tuple[str, ...]:
         return tuple(uuid for box in self.boxes for uuid in box.gpus)
 
@@ -384,20 +338,16 @@ class Placement:
 def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     """Boxes for a cell of a plan on a machine, or on several that are alike; its step makes no difference.
 
-    Raises:
-        PlanError: more is asked for than there is, and the plan does not say `oversubscribe`; there is no such policy,
-            or it does not fit; the ranks cannot be spread evenly.
+    Raises PlanError: there is too little, no such policy, or one that does not fit; ranks cannot be spread evenly.
     """
     if cell.hosts > 1:
         return _over_hosts(topology, cell, plan)
     policy, number = find_policy(cell.policy)
-    cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
-    wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
     without = ""  # benchmarks of GPUs are planned on cores, where no GPU is there and they may be skipped
     if plan.device == "gpu" and not (topology.gpus or plan.collectives) and plan.unusable == "skip":
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         without = f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"
-    by_rank = on_gpus(topology, wants) if plan.device == "gpu" and not without else on_cores(topology, wants)
+    by_rank = (on_gpus if plan.device == "gpu" and not without else on_cores)(topology, cell, plan)
     if plan.spare == "chief":
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = container_groups(policy, number, by_rank, topology, cell.servers)
@@ -405,8 +355,7 @@ def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     used = {core for slot in by_rank for core in slot.cores}
     on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
-    crowded = any(count > 1 for count in on_core.values())
-    load = (len(by_rank), len(on_core))
+    crowded, load = max(on_core.values(), default=0) > 1, (len(by_rank), len(on_core))
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
 
 
@@ -416,16 +365,13 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     each, left = divmod(workers.ranks, workers.hosts)
     if left or not each:
         who, beside = ("worker", " beside that of the servers") if servers else ("rank", "")
-        raise PlanError(
-            f"{counted(workers.ranks, who)} cannot be spread evenly over {counted(workers.hosts, 'host')}{beside}. "
-            "Take a multiple of it."
-        )
+        spread = f"spread evenly over {counted(workers.hosts, 'host')}{beside}"
+        raise PlanError(f"{counted(workers.ranks, who)} cannot be {spread}. Take a multiple of it.")
     on_each = place(topology, replace(workers, hosts=1, ranks=each), plan)
     hosts = [on_each] * workers.hosts
     for part in servers:
-        cores = min(len(slot.cores) for slot in on_each.slots)
-        as_workers = msgspec.structs.replace(plan, device="cpu", cores_per_rank=cores)
-        hosts.insert(0, place(topology, part, as_workers))
+        fewest = min(len(slot.cores) for slot in on_each.slots)
+        hosts.insert(0, place(topology, part, msgspec.structs.replace(plan, device="cpu", cores_per_rank=fewest)))
     fullest = max(hosts, key=lambda host: (host.crowded, Fraction(*host.load)))
     boxes: list[Box] = []
     for number, host in enumerate(hosts):
@@ -437,11 +383,9 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
     """The slots with the processors of cores that no other rank has added to those of the chief, the first worker."""
-    own = by_rank[chief]
-    others = topology.physical({core for slot in by_rank if slot is not own for core in slot.cores})
+    slot = by_rank[chief]
+    others = topology.physical({core for other in by_rank if other is not slot for core in other.cores})
     spare = [core for core in topology.in_order if core.physical not in others]
-    larger = Slot(
-        tuple(sorted({*own.cores, *(core.number for core in spare)})),
-        tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,
-    )  # fmt: skip
-    return (*by_rank[:chief], larger, *by_rank[chief + 1 :])
+    cores = {*slot.cores, *(core.number for core in spare)}
+    nodes = {*slot.nodes, *(core.node for core in spare)}
+    return (*by_rank[:chief], Slot(tuple(sorted(cores)), tuple(sorted(nodes)), slot.gpu), *by_rank[chief + 1 :])

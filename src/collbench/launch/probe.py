@@ -23,20 +23,19 @@ from collbench.bindings.gpu.device import load
 from collbench.bindings.gpu.nccl import SONAME, nccl_version
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
-from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
 from collbench.machine.cgroup import priority
+from collbench.registry import PACKAGE
 from collbench.run.facts_of_ranks import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 from collbench.timing.loop import native_loop
 
-#: Below the package, what an inner `collbench run` imports, apart from the tables that it prints (report). Folders
-#: count with all below them.
+#: Below the package, what an inner `collbench run` imports, with all in folders, but for the tables it prints (report).
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "errors.py", "registry.py", "units.py",
-    "cli/measure.py", "cli/options.py", "launch/relay.py", "launch/shipped.py",
+    "cli/measure.py", "cli/options.py", "launch/launchers.py",
 )  # fmt: skip
 
 #: Endings of the files that count: code, and tables that are read while measuring.
@@ -52,15 +51,10 @@ def source_files(package: Path = PACKAGE) -> list[Path]:
 
 @cache
 def sources(package: Path = PACKAGE) -> str:
-    """SHA-256 of the code that measures: names and contents of its files.
-
-    Equal in a clone, an editable installation, a wheel and an image of the same code.
-    """
-    digest = hashlib.sha256()
-    for path in source_files(package):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
-    return digest.hexdigest()
+    """SHA-256 of names and contents of the code that measures: equal in a clone, a wheel and an image of the same."""
+    lines = (f"{path.relative_to(package).as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+             for path in source_files(package))  # fmt: skip
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,10 +96,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def identity(self) -> dict[str, str]:
         """What must be equal on all nodes for their ranks to measure the same, besides collbench, each by its name."""
-        libraries = {
-            library.name: f"{library.version} (sha256 {(library.sha256 or 'unknown')[:12]})"
-            for library in self.libraries
-        }
+        libraries = {library.name: f"{library.version} (sha256 {(library.sha256 or 'unknown')[:12]})"
+                     for library in self.libraries}  # fmt: skip
         return {"library": self.vendor, "Python": self.python, "native loop": "yes" if self.native else "no",
                 **libraries, **self.packages}  # fmt: skip
 
@@ -134,36 +126,26 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
     mpi, how_built = None, None
     with contextlib.suppress(CollbenchError):
         mpi = None if torch else load_mpi()
-    libraries: tuple[Library, ...] = ()
-    kind = ""
+    kind, libraries = "", tuple[Library, ...]()
     if mpi is not None:
         kind = vendor(mpi)
         name, _, version = version_line(mpi).rpartition(" ")
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
         if build:
-            said = mpi.Get_library_version()
-            how_built = Build(configure=mpi_cuda.configure_line(said), cuda_built=mpi_cuda.built(said),
+            text = mpi.Get_library_version()
+            how_built = Build(configure=mpi_cuda.configure_line(text), cuda_built=mpi_cuda.built(text),
                               cuda_claimed=mpi_cuda.claimed(library_path()))  # fmt: skip
     elif importlib.util.find_spec("torch") is not None:
         kind, libraries = "torch", tuple(map(hashed, backends.get("torch-gloo").libraries()))
     versions = packages()
     return Contents(
-        collbench=collbench.__version__,
-        python=sys.version.split()[0],
-        vendor=kind,
-        libraries=(*libraries, *_nccl(kind), *map(hashed, programs)),
-        packages=versions,
+        collbench=collbench.__version__, python=sys.version.split()[0], vendor=kind,
+        libraries=(*libraries, *_nccl(kind), *map(hashed, programs)), packages=versions,
         native=native_loop() is not None,
         missing={name: why for name in backends.names() if (why := backends.missing(name)) is not None},
-        cuda=_cuda(kind, versions),
-        build=how_built,
-        schema=SCHEMA,
-        sources=sources(),
-        priority=priority(),
-        backends=backends.names(),
-        missing_benchmarks=missing,
-        environment=facts.environment(backends.variables()),
-    )
+        cuda=_cuda(kind, versions), build=how_built, schema=SCHEMA, sources=sources(), priority=priority(),
+        backends=backends.names(), missing_benchmarks=missing, environment=facts.environment(backends.variables()),
+    )  # fmt: skip
 
 
 def _nccl(kind: str) -> tuple[Library, ...]:

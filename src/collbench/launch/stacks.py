@@ -1,31 +1,34 @@
 """The software of every cell: what images and environments hold, asked of them where they run.
 
+And what `launch` would refuse, skip or ignore of a plan on this machine, as far as that is known before it.
+
 On a cluster every node is asked, because an environment or an image may be missing, or another one, on any of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
 from collbench import backends, workloads
-from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError
-from collbench.launch import engines, launchers
-from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
-from collbench.launch.engines.spec import LaunchSession, Look, Stack, cleaned
-from collbench.launch.expansion import ExpandedPlan, expand, library_of
-from collbench.launch.folders import folders
+from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError, suggestion
+from collbench.launch import engines, expansion, launchers
+from collbench.launch.cells import PRELOAD, Launch, LaunchCell, backends_of, communicates, overrides_of
+from collbench.launch.engines.spec import LaunchSession, Look, Looks, Stack, cleaned
+from collbench.launch.expansion import ExpandedPlan, library_of, notes, places
+from collbench.launch.folders import folders, refuse_unusable_folder
 from collbench.launch.launchers import PROCESS, Argv
 from collbench.launch.live_world import user_of, world_of
-from collbench.launch.overrides import PRELOAD, overrides_of
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import OF_EVERY_RANK, notes, places
 from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
 from collbench.machine.facts import sha256_of
+from collbench.registry import dockerfiles
 from collbench.schema.manifest import Allocation, Host, Image, Library
 from collbench.schema.plan import Plan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of
@@ -56,10 +59,8 @@ class Stacks:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that the ranks of every image and environment find, with equal values."""
-        sides = [side.environment or {} for side in (*self.images, *self.environments)]
-        if not sides:
-            return {}
-        return {name: value for name, value in sides[0].items() if all(side.get(name) == value for side in sides)}
+        first, *others = [image.environment or {} for image in (*self.images, *self.environments)] or [{}]
+        return {name: value for name, value in first.items() if all(of.get(name) == value for of in others)}
 
     def of(self, cell: LaunchCell) -> Stack:
         return self.start[cell.engine, cell.image, cell.side]
@@ -71,8 +72,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
     Raises:
         ImageMissing: an image is not there, or does not hold this collbench and what its ranks need.
         EngineError: the engine cannot give what every launch needs.
-        PlanError: a backend is missing; no environment of the same MPI stands beside an image; ranks on the host have
-            another priority than those in containers.
+        PlanError: a backend is missing, an environment of the same MPI beside an image, or the same priority of ranks.
     """
     start: dict[StackKey, Stack] = {}
     missing: dict[StackKey, Mapping[str, str]] = {}
@@ -97,7 +97,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
                     refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
-            replaced = {*OF_EVERY_RANK, *((PRELOAD,) if plan.preload else ())}  # every launch sets these itself
+            replaced = {*expansion.OF_EVERY_RANK, *([PRELOAD] if plan.preload else [])}  # by every launch itself
             files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for seen, known in ((within, inside), (beside, bare)):
@@ -123,19 +123,15 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
 
 def looked_at_together(plan: Plan) -> list[tuple[str | None, ...]]:
     """Groups of sides that differ in images alone: an engine that waits for nodes is asked once for all of a group."""
-    groups: dict[str, list[str | None]] = {}
+    groups: dict[str, tuple[str | None, ...]] = {}
     for name in plan.sides or (None,):
-        side = plan.sides[name] if name else Side()
-        groups.setdefault(repr(msgspec.structs.replace(side, images={})), []).append(name)
-    return [tuple(names) for names in groups.values()]
+        key = repr(msgspec.structs.replace(plan.sides[name] if name else Side(), images={}))
+        groups[key] = (*groups.get(key, ()), name)
+    return list(groups.values())
 
 
 def sha256_of_given(path: str) -> str:
-    """Of a library file that a plan names.
-
-    Raises:
-        PlanError: it cannot be read.
-    """
+    """Of a library file that a plan names, or PlanError: it cannot be read."""
     try:
         return sha256_of(path)
     except OSError as error:
@@ -143,12 +139,9 @@ def sha256_of_given(path: str) -> str:
 
 
 def stack_of(plan: Plan, image: str, look: Look, watched: Sequence[str] = ()) -> Stack:
-    """What a cell runs, of what was seen of its image. Programs of one rank need no library.
+    """What a cell runs, of what was seen of its image; ranks tell which of the `watched` libraries they loaded.
 
-    Of the `watched` libraries ranks tell which file they loaded.
-
-    Raises:
-        ImageMissing: it holds no library that can be started.
+    Programs of one rank need no library. Raises ImageMissing: it holds none that can be started.
     """
     launcher = launchers.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
@@ -161,19 +154,18 @@ def _image(
 ) -> Image:  # fmt: skip
     """What the manifest says of it. `files` and `variables` are of site and plan; a launch has `replaced` variables."""
     contents = look.contents
-    own = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
+    of_image = {variable: value for variable, value in contents.environment.items() if variable not in replaced}
     return Image(
         name=name, side=side, files=files, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
-        environment=facts.environment(backends.variables(), {**own, **variables}),
+        environment=facts.environment(backends.variables(), {**of_image, **variables}),
     )  # fmt: skip
 
 
 def refuse_missing(plan: Plan, name: str, look: Look) -> None:
-    """Whether an image (or environment) has every backend that the plan wants of it; with `skip`, at least one.
+    """Whether an image or environment has every backend that the plan wants; with `skip` one, and not every benchmark.
 
-    Raises:
-        PlanError: a backend cannot be used in it; or a benchmark cannot, and the plan does not say `skip`.
+    Raises PlanError.
     """
     wanted, contents = backends_of(plan, name), look.contents
     for benchmark, why in contents.missing_benchmarks.items():
@@ -183,7 +175,7 @@ def refuse_missing(plan: Plan, name: str, look: Look) -> None:
         return
     for backend in wanted:
         if (reason := contents.lacks(backend)) is not None:
-            usable = [own.name for own in backends.every() if contents.lacks(own.name) is None and not own.simulated]
+            usable = [has.name for has in backends.every() if contents.lacks(has.name) is None and not has.simulated]
             advice = f"It has {', '.join(usable) or 'none'}: set image_backends = {{ {name} = [...] }}, or backends."
             if backends.get(backend).device == "gpu" and contents.cuda is None and look.id is not None:
                 advice = f"Build it for GPUs: collbench image build {name} --cuda 12 (or 13). {advice}"
@@ -191,33 +183,24 @@ def refuse_missing(plan: Plan, name: str, look: Look) -> None:
 
 
 def refuse_other_priority(name: str, host: str, image: str) -> None:
-    """Ranks on the host inherit the priority of the launcher, those in containers that of the engine.
-
-    Raises:
-        PlanError: it is not the same, so one side would get less of a machine that has other work.
-    """
+    """Ranks on the host inherit the launcher's priority, those in containers the engine's; PlanError: they differ."""
     if host != image:
-        raise PlanError(
-            f"image {name}: ranks on the host have the priority {host}, those in containers {image}. Start collbench "
-            "launch with the engine's priority (nice, chrt, ionice), or leave one side out."
-        )
+        raise PlanError(f"image {name}: ranks on the host have the priority {host}, those in containers {image}. Start "
+                        "collbench launch with the engine's priority (nice, chrt, ionice), or leave one side "
+                        "out.")  # fmt: skip
 
 
 def differences_of(host: Contents, image: Contents, communicate: bool = True) -> list[str]:
-    """Where the host's environment and the image differ in anything but the container.
-
-    Where ranks do not `communicate`, what they would need for that makes no difference.
-    """
+    """Where the host's environment and the image differ, but for the container and what ranks need to `communicate`."""
     differences = _differs("Python", host.python, image.python)
     if host.native != image.native:
         differences.append(f"the native loop is missing {'in the image' if host.native else 'on the host'}")
     host_libraries, image_libraries = (
-        {(one.name, one.used_by): one for one in contents.libraries if communicate or one.used_by}
+        {(library.name, library.used_by): library for library in contents.libraries if communicate or library.used_by}
         for contents in (host, image)
     )
     for key in host_libraries | image_libraries:
-        name = key[0]
-        absent = Library(name=name, version="")
+        name, absent = key[0], Library(name=key[0], version="")
         ours, theirs = host_libraries.get(key, absent), image_libraries.get(key, absent)
         differences += _differs(name, ours.version, theirs.version)
         if ours.version == theirs.version and ours.sha256 != theirs.sha256:
@@ -245,11 +228,7 @@ def probe_of(python: str, image: str, libraries: Mapping[str, str], plan: Plan) 
 
 
 def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping[str, str], plan: Plan) -> Contents:
-    """What the last line says that is an answer.
-
-    Raises:
-        ImageMissing: none is; or the image holds another collbench, or another library than it stands for.
-    """
+    """What the last answer says; ImageMissing: there is none, or of another collbench or library than it stands for."""
     for line in reversed(lines):
         try:
             contents = msgspec.json.decode(line, type=Contents)
@@ -264,67 +243,53 @@ def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping
                 f"{', '.join(launchers.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
             )
         return contents
-    said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
-    quoted = whole_words(said, _QUOTED)
-    raise ImageMissing(
-        f"{title}: does not say what it holds ({quoted}). Name one that holds collbench in the site file."
-    )
+    last = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
+    why = f"does not say what it holds ({whole_words(last, _QUOTED)})"
+    raise ImageMissing(f"{title}: {why}. Name one that holds collbench in the site file.")
 
 
 def contents_on(
     answers: Mapping[str, Sequence[str]], title: str, image: str, libraries: Mapping[str, str], plan: Plan
 ) -> Contents:
-    """What all nodes say alike, of the lines that each printed: as the first says it.
-
-    Raises:
-        ImageMissing: as `contents_in`, or nodes differ; with the first nodes of each cause.
-    """
-    said: dict[str, Contents] = {}
+    """What all nodes say alike; ImageMissing: as `contents_in`, or nodes differ, with the first nodes of each cause."""
+    by_node: dict[str, Contents] = {}
     causes: dict[str, list[str]] = {}
     for node, lines in answers.items():
         try:
-            said[node] = contents_in(lines, title, image, libraries, plan)
+            by_node[node] = contents_in(lines, title, image, libraries, plan)
         except ImageMissing as error:
             causes.setdefault(str(error).removeprefix(f"{title}: "), []).append(node)
-    if not causes:
-        causes = _differences(said)
-    if causes:
+    if causes := causes or _differences(by_node):
         first = [f"{nodes_of(nodes, len(answers))}: {cause}" for cause, nodes in list(causes.items())[:_CAUSES]]
         raise ImageMissing(f"{title}: {' '.join(first)}")
-    return next(iter(said.values()))
+    return next(iter(by_node.values()))
 
 
-def _differences(said: Mapping[str, Contents]) -> dict[str, list[str]]:
+def _differences(by_node: Mapping[str, Contents]) -> dict[str, list[str]]:
     """Nodes that hold something else than most, by the first thing in which they differ; empty: all are alike."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for node, contents in said.items():
+    for node, contents in by_node.items():
         alike.setdefault(tuple(contents.identity.items()), []).append(node)
     (most, usual), *others = sorted(alike.items(), key=lambda group: -len(group[1]))
     causes: dict[str, list[str]] = {}
-    for other, nodes in others:
-        ours, theirs = dict(most), dict(other)
+    for theirs, nodes in ((dict(other), nodes) for other, nodes in others):
+        ours = dict(most)
         name = next(name for name in ours | theirs if ours.get(name) != theirs.get(name))
-        cause = (f"{name} is {theirs.get(name, 'missing')}, and {ours.get(name, 'missing')} on "
-                 f"{nodes_of(usual, len(said))}. Install the same on every node.")  # fmt: skip
-        causes.setdefault(cause, []).extend(nodes)
+        there, here = theirs.get(name, "missing"), f"{ours.get(name, 'missing')} on {nodes_of(usual, len(by_node))}"
+        causes.setdefault(f"{name} is {there}, and {here}. Install the same on every node.", []).extend(nodes)
     return causes
 
 
 def nodes_of(nodes: Sequence[str], all_nodes: int) -> str:
     """`every node`, `node c02`, or `8 nodes (c02, c03, c04, ...)`."""
-    if len(nodes) == all_nodes:
-        return "every node" if all_nodes > 1 else f"node {nodes[0]}"
     if len(nodes) == 1:
         return f"node {nodes[0]}"
-    return f"{len(nodes)} nodes ({', '.join((*nodes[:_NAMED], *(('...',) if len(nodes) > _NAMED else ())))})"
+    named = [*nodes[:_NAMED], *["..."] * (len(nodes) > _NAMED)]
+    return "every node" if len(nodes) == all_nodes else f"{len(nodes)} nodes ({', '.join(named)})"
 
 
-#: Longest wait for the command (s), the interval of looking whether it ended (s), and the ranks whose containers are
-#: made.
+#: Longest wait for the command (s), the interval of looking whether it ended (s), and ranks that have containers.
 LIMIT, LOOK, RANKS = 120.0, 0.25, 2
-
-#: Exit codes of doctor: nothing failed, a check failed, a wrong request (an unknown check).
-EXIT_CODES = frozenset({0, 1, 2})
 
 
 @dataclass(frozen=True)
@@ -338,11 +303,7 @@ class ExaminedStack:
 
 
 def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: StopCheck) -> ExaminedStack:
-    """Make the containers of the plan's first cell, run the command in the first one, remove them.
-
-    Raises:
-        CollbenchError: no such image, no answer within the limit, or an exit code that is not doctor's.
-    """
+    """Make the containers of the plan's first cell, run the command in the first, remove them; or CollbenchError."""
     cell = expanded.cells[0]
     with cleaned(session.close):
         looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
@@ -360,7 +321,7 @@ def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: S
                     if time.monotonic() > until:
                         raise EngineError(f"container {host}: {argv[0]} did not end within {LIMIT:g} s.")
                     time.sleep(LOOK)
-    if code not in EXIT_CODES:
+    if code not in (0, 1, 2):  # of doctor: nothing failed, a check failed, an unknown check was named
         last = "; ".join(log.tail()[-1:]) or "without output"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
     containers = counted(len(placement.boxes), "container")
@@ -369,14 +330,116 @@ def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: S
 
 
 def expanded_for(image: str, policy: str, step: str, engine: str, docker_host: str = "") -> ExpandedPlan:
-    """A plan of one cell: two ranks in containers of an image.
-
-    Raises:
-        PlanError: no such policy, step or engine.
-    """
-    plan = Plan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
-                      engine=engine, docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
-    expanded = expand(check_launch_plan(plan))
+    """A plan of one cell: two ranks in containers of an image, or PlanError: no such policy, step or engine."""
+    plan = Plan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,), engine=engine,
+                docker_host=docker_host, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
+    expanded = expansion.expand(check_launch_plan(plan))
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
     return expanded
+
+
+# Before a launch: what would be refused, skipped or ignored -----------------------------------------------------------
+
+
+def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
+    """Look at this machine, and at the environments of the host that a plan and its sides name.
+
+    Lines on memory and folders that are lacking, and on what the host lacks of the plan or a side; and the benchmarks
+    that it lacks. What images hold only their engine knows; of one that nobody has heard of here the name is doubted.
+    """
+    plan, lines = expanded.plan, list[str]()
+    missing: dict[StackKey, Mapping[str, str]] = {}
+
+    @contextlib.contextmanager
+    def refusing(sides: tuple[str | None, ...] = (None,)) -> Iterator[None]:
+        try:
+            with named_sides(sides):
+                yield
+        except PlanError as error:
+            lines.append(f"collbench launch would refuse this plan here: {error}")
+
+    lines += _unknown_images(plan)
+    with refusing():
+        expansion.refuse_too_large(plan, expanded.cases)
+    with refusing():
+        refuse_unusable_folder(expanded.cells, plan.storage_folder)
+    for sides in looked_at_together(plan):
+        looks, of_sides = Looks({}), plan.of_sides(sides)
+        with refusing(sides):
+            looks = _look_at_host(expanded, sides)
+        for image, look in looks.by_image.items():
+            missing |= {(engines.HOST, image, side): look.contents.missing_benchmarks for side in sides}
+            if plan.unusable == "skip":
+                lines += [f"collbench launch would skip {benchmark} on the host, beside the image {image}: {why}"
+                          for benchmark, why in look.contents.missing_benchmarks.items()]  # fmt: skip
+            with refusing(sides):
+                refuse_missing(of_sides, image, look)
+    return tuple(lines), missing
+
+
+def _unknown_images(plan: Plan) -> Iterator[str]:
+    """A name without a tag or a slash that none of the images of this collbench has may be one of the user's own."""
+    known = tuple(dockerfiles())
+    for image in dict.fromkeys(image for side in plan.sides or (None,) for image in plan.of_sides((side,)).images):
+        if known and image not in known and not {"/", ":"} & set(image):
+            hint = suggestion(image, known)
+            names = [name for name, side in plan.sides.items() if image in side.images.values()]
+            of_side = f"side {', '.join(names)}: " if names and image not in plan.images else ""
+            yield f"{of_side}image {image}: none that comes with collbench; it must be one of your own. {hint}"
+
+
+def _look_at_host(expanded: ExpandedPlan, sides: tuple[str | None, ...]) -> Looks:
+    """The environments that the host uses for some sides.
+
+    Ranks that communicate need the library of their image, which the engine knows. Where there is one, only the
+    environments that the plan names are looked at, of images whose names say the library.
+    """
+    plan, cells = expanded.plan.of_sides(sides), [cell for cell in expanded.cells if cell.side in sides]
+    asks_engine = bool(plan.collectives) and any(cell.engine != engines.HOST for cell in cells)
+    named = [image for image in plan.environments if any(vendor in image for vendor in launchers.names())]
+    host = {cell: placement for cell, placement in expanded.placements_on(engines.HOST).items()
+            if cell.side in sides and (not asks_engine or cell.image in named)}  # fmt: skip
+    return engines.get(engines.HOST).connect(plan, lambda: None).look(plan, host, {}) if host else Looks({})
+
+
+def ignored_keys(expanded: ExpandedPlan) -> tuple[str, ...]:
+    """A line for each; of a key only where its value is not the default."""
+    return (*expanded.left_out, *_without_effect(expanded), *_listed_twice(expanded.plan))
+
+
+def indistinct_sides(plan: Plan) -> Iterator[str]:
+    """A line on a side that is alone, and on each group of sides that are equal: a self-test alone asks for these."""
+    if len(plan.sides) == 1:
+        yield f"sides: {next(iter(plan.sides))} is the only one, so nothing is compared by side"
+    of_sides = {name: plan.of_sides((name,)) for name in plan.sides}
+    groups = (tuple(name for name in of_sides if of_sides[name] == of_side) for of_side in of_sides.values())
+    for names in dict.fromkeys(groups):
+        if len(names) > 1:
+            yield f"sides: {', '.join(names)} are equal, so a difference between them is a false positive"
+
+
+def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
+    plan, usual = expanded.plan, Plan(images=expanded.plan.images)
+    in_containers = {cell.engine != engines.HOST for cell in expanded.cells}
+    without = "" if True in in_containers else "no policy has containers"
+    not_in_files = "" if any(cell.storage for cell in expanded.cells) else "no benchmark works in files"
+    reasons = {"isolation": without, "seccomp": without,
+               "environments": "" if False in in_containers else "every policy has containers",
+               "storage": not_in_files, "folder": not_in_files}  # fmt: skip
+    if plan.collectives and all(isinstance(one, int) for one in expansion.at_once(expanded).values()):
+        reasons["budget"] = "duets have slices of fixed length"
+    for key, why in reasons.items():
+        if why and getattr(plan, key) != getattr(usual, key):
+            yield f"{key}: has no effect, because {why}"
+
+
+def _listed_twice(plan: Plan) -> Iterator[str]:
+    lists: list[tuple[str, Any]] = [(key, getattr(plan, key)) for key in plan.__struct_fields__]
+    for benchmark in plan.benchmarks:
+        if isinstance(benchmark, dict):
+            lists += [(f"benchmark {benchmark.get('name')}: {key}", values) for key, values in benchmark.items()]
+    for key, values in lists:
+        if isinstance(values, tuple | list):
+            repeated = [value for index, value in enumerate(values) if value in values[:index]]
+            yield from dict.fromkeys(f"{key}: {value!r} is listed twice, and measured once" for value in repeated)

@@ -54,13 +54,10 @@ class Lines:
 
     def of(self, piece: bytes) -> list[str]:
         """The lines that this piece ends."""
-        *ended, rest = piece.split(b"\n")
-        lines = []
-        for line in ended:
-            lines.append(self._begun + line[: self._longest - len(self._begun)])
-            self._begun = b""
-        self._begun += rest[: self._longest - len(self._begun)]
-        return [line.decode("utf-8", "replace") for line in lines]
+        first, *others = piece.split(b"\n")
+        first = self._begun + first[: self._longest - len(self._begun)]
+        *ended, self._begun = (first, *(line[: self._longest] for line in others))
+        return [line.decode("utf-8", "replace") for line in ended]
 
     def last(self) -> list[str]:
         """The line that nothing ended, if there is one."""
@@ -69,10 +66,7 @@ class Lines:
 
 
 class Log:
-    """Filled from the threads that follow a world's processes, read by the thread that waits for it.
-
-    Of each line `longest` characters are kept.
-    """
+    """Filled by threads that follow a world's processes, read by the one that waits; `longest` characters a line."""
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self.longest = longest
@@ -86,7 +80,6 @@ class Log:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All lines, in the order in which they came."""
         with self._lock:
             return tuple(line for _, line in self._lines)
 
@@ -97,10 +90,7 @@ class Log:
         return f": {_OF_A_LAUNCH.sub('', messages[-1])}" if messages else ""
 
     def library_message(self, quiet: Callable[[str], bool] = lambda line: False) -> str:
-        """What standard error tells last, in one line, as the end of a reason: without `quiet` lines, each once.
-
-        What a launcher says of ranks that ended is left out where there is anything else.
-        """
+        """What standard error tells last, as the end of a reason, a launcher's words only if it has no others."""
         with self._lock:
             lines = [line for is_error, line in self._lines if is_error and line.strip() and not quiet(line)]
         before = list(takewhile(lambda line: not _TORCHRUN.match(line), lines))
@@ -146,10 +136,7 @@ LONGEST_PASS = 1.0
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the start of a world and each of its cases may take (s), and how many cases there are.
-
-    A case has so many `executions`, each of which may take as long.
-    """
+    """How long the start of a world and each `executions` of its `cases` may take (s)."""
 
     start: float
     case: float
@@ -168,18 +155,13 @@ def limits_of(plan: Plan, cases: int, others: int = 0) -> Limits:
     A program may take the time-out in each of its executions, before which it says that it makes progress. Each of the
     `others` that take turns with a world may take as long while it sleeps.
     """
-    executions = 1
-    if plan.benchmarks:
-        executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
+    executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
     case = plan.budget_seconds + plan.timeout_seconds + GRACE
-    return Limits(plan.timeout_seconds + STARTING, case * (others + 1), cases, executions)
+    return Limits(plan.timeout_seconds + STARTING, case * (others + 1), cases, executions if plan.benchmarks else 1)
 
 
 class Timeouts:
-    """A clock for the wait for a world.
-
-    Only what a world writes counts as progress, not what it prints: a manifest once its ranks have met, then records.
-    """
+    """A clock for the wait for a world. Its progress is what it writes: a manifest once its ranks have met, records."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
@@ -200,17 +182,13 @@ class Timeouts:
         return None
 
 
-def written_to(out: Path) -> Callable[[], int]:
-    """A function that says how many bytes of manifest, records and progress there are in a world's folder."""
-
-    def written() -> int:
-        total = 0
-        for name in ("manifest.json", "records.jsonl", PROGRESS):
-            with contextlib.suppress(OSError):
-                total += (out / name).lstat().st_size
-        return total
-
-    return written
+def written_to(out: Path) -> int:
+    """How many bytes of manifest, records and progress there are in a world's folder."""
+    total = 0
+    for name in ("manifest.json", "records.jsonl", PROGRESS):
+        with contextlib.suppress(OSError):
+            total += (out / name).lstat().st_size
+    return total
 
 
 #: Called at a safe point; raises Interrupted after a signal.
@@ -228,21 +206,15 @@ class Stopping:
         self.requested = False
 
     def check(self) -> None:
-        """A safe point.
-
-        Raises:
-            Interrupted: a signal asked to stop.
-        """
+        """A safe point, or Interrupted: a signal asked to stop."""
         if self.requested:
             raise Interrupted("interrupted.")
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """A context in which signals are handled here.
+        """A context in which signals are handled here; Interrupted: after a second signal and a moment.
 
-        Raises:
-            Interrupted: after a second signal and a moment. Inside, that is a KeyboardInterrupt, which is not caught
-                as an error of the engine or of a launch.
+        Inside, that is a KeyboardInterrupt, which is not caught as an error of the engine or of a launch.
         """
 
         def on_signal(number: int, frame: object) -> None:
@@ -258,8 +230,7 @@ class Stopping:
             yield
         except KeyboardInterrupt as error:
             interrupted = Interrupted("interrupted.")
-            for note in getattr(error, "__notes__", ()):
-                interrupted.add_note(note)
+            interrupted.__notes__ = list(getattr(error, "__notes__", ()))
             raise interrupted from error
         finally:
             if signal.SIGALRM in before:

@@ -21,10 +21,10 @@ from collbench.launch.engines.docker.client import DOCKER, Docker, Execution, Ex
 from collbench.launch.engines.docker.images import look_at
 from collbench.launch.engines.docker.spec import DRIVER_LABEL, LADDER, SEALED, layout_of, program_of, world_commands
 from collbench.launch.engines.spec import Engine, Looks, WorldSpec
+from collbench.launch.expansion import sharing_of
 from collbench.launch.folders import YOUNG, is_dead, locks, namespace, remove_left, sweep_folders, user_inside
 from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import sharing_of
 from collbench.launch.waiting import Log, StopCheck
 from collbench.schema.plan import Plan
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from collbench.launch.cells import Overrides
 from collbench.launch.engines.spec import SHARING, USUAL_SHM, LadderStep, WorldSpec, ladder_of, step_of
+from collbench.launch.expansion import SHM_FOLDER, needs_shm_folder, variables
 from collbench.launch.launchers import Argv
-from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Box
-from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
 
 LADDER = ladder_of(
     LadderStep("strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits", SHARING["strict"]),

@@ -17,12 +17,10 @@ import msgspec
 
 from collbench.errors import PlanError, UnitError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.spec import LARGE_SHM, SHARING, LadderStep, WorldSpec, ladder_of
-from collbench.launch.expansion import cores_of, launcher_of, shape_of
+from collbench.launch.engines.spec import LARGE_SHM, SHARING, Cluster, LadderStep, WorldSpec, ladder_of, read_site
+from collbench.launch.expansion import OF_EVERY_RANK, cores_of, launcher_of, shape_of
 from collbench.launch.launchers import PORT, Argv
 from collbench.launch.placement import Box, Placement
-from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.site import Cluster, read_site
 from collbench.schema.axes import name_and_number
 from collbench.schema.plan import Plan
 from collbench.schema.world import HOST, SHAPE
@@ -352,7 +350,7 @@ _ALONE = f'export COLLBENCH_CONTAINER=c0; "$@"; code=$?; {_KEEP}'
 
 #: The last line that a look at an image prints.
 END = "collbench: end"
-_LOOK = f'"$@" 2>&1; python -m collbench.launch.node 2>&1; echo "{END}"; exec sleep {KEPT}'
+_LOOK = f'"$@" 2>&1; python -m collbench.machine.facts 2>&1; echo "{END}"; exec sleep {KEPT}'
 
 #: Ranks that need no launcher: all of a container are started here, numbered from those of the containers before.
 _DIRECT = """\

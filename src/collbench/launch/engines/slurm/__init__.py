@@ -123,7 +123,7 @@ def hosts_of(
     job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck, limit: float = ANSWER
 ) -> tuple[Host, ...]:
     """The nodes of such a world, each as it describes itself; EngineError: one does not see the folder of the job."""
-    argv = ("sh", "-c", _SEES, str(job.folder), script.python_of(cell, site), "-m", "collbench.launch.node")
+    argv = ("sh", "-c", _SEES, str(job.folder), script.python_of(cell, site), "-m", "collbench.machine.facts")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", limit)
     blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]

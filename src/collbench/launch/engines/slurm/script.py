@@ -17,12 +17,10 @@ import msgspec
 
 from collbench.errors import PlanError, suggestion
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of
+from collbench.launch.engines.spec import Cluster, WorldSpec, read_site, refuse_libraries
+from collbench.launch.expansion import OF_EVERY_RANK, cores_of, each_of, parts_of, shapes_of
 from collbench.launch.launchers import Argv, RankLauncher
 from collbench.launch.placement import Placement
-from collbench.launch.rank_environment import OF_EVERY_RANK
-from collbench.launch.site import Cluster, read_site, refuse_libraries
 from collbench.schema.plan import Plan
 from collbench.schema.world import SHAPE, text_of
 
