@@ -19,17 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import (
-    Buffer,
-    Observation,
-    Operation,
-    Session,
-    World,
-    allgather,
-    first_rank,
-    merged,
-    numpy_dtype,
-)
+from collbench.bindings.spec import Buffer, Observation, Operation, Session, World, allgather, first_rank, numpy_dtype
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
@@ -369,7 +359,7 @@ def _measured(
         return failed(wrong, f"after timing: {where}")
     samples = gathered(sampling.times(sampling.stamps), session.world)
     if first_rank(session.world, observation != Observation()) is not None:  # most libraries say nothing
-        observation = merged(session.world.gather(observation) or ())
+        observation = Observation.merged(session.world.gather(observation) or ())
     if samples is None:
         return Record(case=case.identity, launch=0, status="ok"), None
     record = msgspec.structs.replace(
