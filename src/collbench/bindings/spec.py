@@ -11,7 +11,7 @@ import hashlib
 import pickle
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -241,19 +241,16 @@ class Observation:
     transport: str | None = None
     notes: tuple[str, ...] = ()
 
+    @staticmethod
+    def merged(by_rank: Sequence[Observation]) -> Observation:
+        """What all ranks saw, as one: distinct words side by side."""
 
-def merged(by_rank: Sequence[Observation]) -> Observation:
-    """What all ranks saw, as one: distinct words side by side."""
+        def distinct(field: str) -> str | None:
+            words = [getattr(seen, field) for seen in by_rank]
+            return ", ".join(dict.fromkeys(filter(None, words))) or None
 
-    def distinct(words: Iterable[str | None]) -> str | None:
-        return ", ".join(dict.fromkeys(word for word in words if word)) or None
-
-    return Observation(
-        distinct(seen.algorithm for seen in by_rank),
-        distinct(seen.protocol for seen in by_rank),
-        distinct(seen.transport for seen in by_rank),
-        tuple(dict.fromkeys(note for seen in by_rank for note in seen.notes)),
-    )
+        notes = tuple(dict.fromkeys(note for seen in by_rank for note in seen.notes))
+        return Observation(distinct("algorithm"), distinct("protocol"), distinct("transport"), notes)
 
 
 #: Says what the library was seen to do in the operation that its argument performs once. Collective.

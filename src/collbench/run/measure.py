@@ -25,7 +25,6 @@ from collbench.bindings.spec import (
     World,
     allgather,
     first_rank,
-    merged,
     numpy_dtype,
 )
 from collbench.collectives.row import Array, Collective, CollectiveCase, fold
@@ -348,7 +347,7 @@ def _measured(
         return failed(wrong, f"after timing: {where}")
     samples = gathered(sampling.times(sampling.stamps), session.world)
     if first_rank(session.world, observation != Observation()) is not None:  # most libraries say nothing
-        observation = merged(session.world.gather(observation) or ())
+        observation = Observation.merged(session.world.gather(observation) or ())
     if samples is None:
         return Record(case=case.identity, launch=0, status="ok"), None
     record = msgspec.structs.replace(
