@@ -37,10 +37,10 @@ from collbench.launch.expansion import (
     refuse_too_large,
     refuses_cma,
     shm_shortage,
+    user_of,
     variables,
 )
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, folders_in, sign, user_inside
-from collbench.launch.live_world import user_of
 from collbench.launch.placement import place
 from collbench.launch.probe import Contents
 from collbench.launch.stacks import stack_of

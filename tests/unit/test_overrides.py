@@ -26,10 +26,9 @@ from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import environment_of
 from collbench.launch.engines.spec import Stack
-from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.expansion import ExpandedPlan, expand, world_of
 from collbench.launch.folders import folders_in
 from collbench.launch.launchers import PROCESS
-from collbench.launch.live_world import world_of
 from collbench.machine.facts import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
 from collbench.schema.plan import Plan, check_launch_plan

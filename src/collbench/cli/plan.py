@@ -41,9 +41,8 @@ from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart, inner_plan
 from collbench.launch.collect import placed_case
-from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of, places
+from collbench.launch.expansion import MOST_WORLDS, ExpandedPlan, at_once, expand, groups_of, places, world_of
 from collbench.launch.folders import described, folders_in, place_of
-from collbench.launch.live_world import world_of
 from collbench.launch.placement import Placement
 from collbench.launch.stacks import Missing, ignored_keys, indistinct_sides, preview_of
 from collbench.launch.waiting import StopCheck

@@ -5,6 +5,7 @@ Launches of a block live at once where they measure alike on the same processors
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,8 @@ from collbench.errors import PlanError
 from collbench.launch import cells, engines, launchers
 from collbench.launch import placement as policies
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart, communicates
-from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, lacking, step_of, steps_of
+from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, WorldSpec, lacking, step_of, steps_of
+from collbench.launch.folders import Folders, Storage, driver_identity, user_inside
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement, place
 from collbench.machine import facts
@@ -446,3 +448,15 @@ def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str,
     """The environment that every rank shares."""
     workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
     return {**OF_EVERY_RANK, **stack.launcher.environment, **workarounds, **stack.overrides.variables}
+
+
+def user_of(cell: LaunchCell) -> tuple[int, int]:
+    """User and group of its ranks: the driver's, but root's only where it makes no containers for them."""
+    return user_inside() if engines.get(cell.engine).makes_containers else (os.getuid(), os.getgid())
+
+
+def world_of(
+    launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
+) -> WorldSpec:
+    return WorldSpec(run, f"{run}-{launch.sequence}", driver_identity(), launch.cell, placement, stack, at,
+                     user_of(launch.cell), storage)  # fmt: skip

@@ -25,11 +25,11 @@ import msgspec
 
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
-from collbench.launch.cells import Launch, LaunchCell, inner_plan
+from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.collect import CollectedRecord, left_behind
-from collbench.launch.engines.spec import LaunchSession, Stack, WorldSpec
-from collbench.launch.expansion import nccl_shortage, places, shm_shortage
-from collbench.launch.folders import Folders, Storage, driver_identity, folders, make_for, storage_of, user_inside
+from collbench.launch.engines.spec import LaunchSession, Stack
+from collbench.launch.expansion import nccl_shortage, places, shm_shortage, user_of, world_of
+from collbench.launch.folders import Folders, Storage, folders, make_for, storage_of
 from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
@@ -254,18 +254,6 @@ class Outcome:
 
     transport: str | None
     failure: LaunchFailed | None
-
-
-def user_of(cell: LaunchCell) -> tuple[int, int]:
-    """User and group of its ranks: the driver's, but root's only where it makes no containers for them."""
-    return user_inside() if engines.get(cell.engine).makes_containers else (os.getuid(), os.getgid())
-
-
-def world_of(
-    launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
-) -> WorldSpec:
-    return WorldSpec(run, f"{run}-{launch.sequence}", driver_identity(), launch.cell, placement, stack, at,
-                     user_of(launch.cell), storage)  # fmt: skip
 
 
 def without_measure(case: Case) -> Case:
