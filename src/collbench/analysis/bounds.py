@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock
+from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, needed, open_to_clock
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -217,8 +217,35 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
         for key, turn in turns.items():
             rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
             others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
-            kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
+            kept: _Kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
+            if isinstance(cell := cells[key], _Sides):
+                kept = partial(_kept_by_either, kept, turn * _welch_end(cell, turn, part), turn)
             yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
+
+
+def _kept_by_either(kept: _Kept, end: float, turn: float, places: Floats) -> NDArray[np.bool_]:
+    """[places]: those that a test keeps, and those above an end; `turn` -1: of the opposites."""
+    return kept(places) | (turn * places >= end)
+
+
+def _welch_end(cell: _Sides, turn: float, alpha: float) -> float:
+    """The least ratio of sides that may spread unequally, or the largest where `turn` is -1 (as a logarithm).
+
+    By Welch's t (Biometrika 34 (1947) 28-35) of the middles of both sides. The variance of a middle is that of bounded
+    distances over the square of the share that is not bounded (Huber, Robust Statistics, Wiley 1981, section 3.2).
+    """
+    middles, parts, freedoms = [], [], []
+    for logs in (cell.base, cell.other):
+        middles.append(_middle_of_blocks(logs))
+        distances = logs - middles[-1]
+        bounded = _bounded(distances)
+        free = np.mean(np.abs(bounded - distances) < _EQUAL)
+        freedoms.append(free * len(logs) - 1)
+        parts.append((bounded**2).mean() / max(free, _EQUAL) ** 2 / (len(logs) - 1))
+    variance = max(sum(parts), 1e-300)
+    freedom = variance**2 / max(sum(part**2 / of_side for part, of_side in zip(parts, freedoms, strict=True)), 1e-300)
+    reach = float(needed("scipy.special", "SciPy").stdtrit(freedom, 1 - alpha)) * math.sqrt(variance)
+    return middles[1] - middles[0] - turn * reach
 
 
 #: Which places a test keeps; and which statistics stand out: large and small ones (`np.abs`), or those on one side.
