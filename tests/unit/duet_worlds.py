@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pytest
-from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Playing
+from tests.unit.fake_engine import FakeCommand, FakeEngineSession, Play, Playing
 from tests.unit.made_worlds import Heard, good
 
 from collbench.launch import duet
@@ -107,7 +107,7 @@ class Worlds:
     heard: list[tuple[str, Order]] = field(default_factory=list)
     told: list[tuple[str, Report]] = field(default_factory=list)
 
-    def play(self, plan: Plan) -> fake.Play:
+    def play(self, plan: Plan) -> Play:
         """What the fake engine is to play."""
         return lambda command: (
             self._alone(plan, command) if command.world.folders.turns is None else _Ranks(self, plan, command).playing()
