@@ -431,7 +431,8 @@ def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
     pair = Mock(wait=Mock(return_value=Order(act="end")))
     sampling: Any = SimpleNamespace(
         clocks=SimpleNamespace(lasted=4_000_000), gate=SimpleNamespace(kind="barrier", slack=0),
-        method=SimpleNamespace(stop=SimpleNamespace(seconds=1.0)), timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
+        method=SimpleNamespace(stop=SimpleNamespace(seconds=1.0)),
+        timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
     )  # fmt: skip
     for quota in (False, True):
         assert sampled_in_turns(sampling, pair, Unwatched(), "", quota, ContentionMeter())
