@@ -19,7 +19,7 @@ from tests.unit.refusals import refusals
 
 from collbench.cli.gate import side_of
 from collbench.errors import RequestError
-from collbench.launch.cells import Launch, Overrides, names_of, overrides_of
+from collbench.launch.cells import Launch, Overrides, library_names, overrides_of
 from collbench.launch.engines import host
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
@@ -48,7 +48,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def test_a_library_is_found_by_every_name_that_a_loader_asks_for(library: Path) -> None:
-    assert set(names_of(str(library))) == {"libours.so", "libours.so.1", "libours.so.1.2", "libours.so.1.2.3"}
+    assert set(library_names(str(library))) == {"libours.so", "libours.so.1", "libours.so.1.2", "libours.so.1.2.3"}
     assert stem_of(str(library.resolve())) == "libours.so"
 
 
@@ -56,7 +56,7 @@ def test_on_the_host_links_name_this_file_alone(library: Path, tmp_path: Path) -
     overrides, folder = Overrides(libraries=(str(library),), before="/usr/before"), tmp_path / "lib"
     overrides.link(folder)
     links = {path.name: path.resolve() for path in folder.iterdir()}
-    assert links == dict.fromkeys(names_of(str(library)), library.resolve())
+    assert links == dict.fromkeys(library_names(str(library)), library.resolve())
     assert overrides.on_host(folder) == {"LD_LIBRARY_PATH": f"{folder}:/usr/before"}
     typed = overrides.links(folder)
     assert typed[0] == f"install -d {folder}"
@@ -139,7 +139,7 @@ def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypa
     images.contents_of(engine, ImageRef("openmpi", "sha256:1"), overrides=overrides)
     assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
     mounts = {mount["Target"]: mount["ReadOnly"] for mount in seen["mounts"]}
-    assert mounts == {f"/collbench/lib/{name}": True for name in names_of(str(library))}
+    assert mounts == {f"/collbench/lib/{name}": True for name in library_names(str(library))}
 
 
 # Which files ranks have loaded ----------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from collbench.cli.launch import Purpose, perform
 from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
 from collbench.cli.until import continued, plan_in
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed, NoAnswer, RequestError, RunWriteError
-from collbench.launch import overrides
+from collbench.launch.cells import LIBRARY_PATH, library_names
 from collbench.launch.collect import placed_case
 from collbench.launch.engines.host import probe
 from collbench.launch.expansion import ExpandedPlan
@@ -389,7 +389,7 @@ def _refuse_no_library(flag: str, path: str) -> None:
 
 def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[str, str]) -> None:
     """Refuse library files that need one which the dynamic linker does not find on this host, with these variables."""
-    loaded = {name for path in paths for name in overrides.names_of(path)}
+    loaded = {name for path in paths for name in library_names(path)}
     environment = {**os.environ, **variables, "LC_ALL": "C"}
     for path in paths:
         try:
@@ -400,7 +400,7 @@ def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[
         if lacking := [name for name in dict.fromkeys(_NOT_FOUND.findall(done.stdout)) if name not in loaded]:
             raise RequestError(f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no "
                                "rank could load it. Give both sides the folder that has it: "
-                               f"env={overrides.LIBRARY_PATH}=FOLDER.")  # fmt: skip
+                               f"env={LIBRARY_PATH}=FOLDER.")  # fmt: skip
 
 
 # The same under two names --------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ class Overrides:
 
     def _named(self) -> dict[str, Path]:
         """The library files, by each name that they may be asked for."""
-        return {name: Path(path).resolve() for path in self.libraries for name in names_of(path)}
+        return {name: Path(path).resolve() for path in self.libraries for name in library_names(path)}
 
     def mounts(self) -> dict[str, str]:
         """By path in a container, the file of the host."""
@@ -289,7 +289,7 @@ def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overri
     return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before)
 
 
-def names_of(path: str) -> tuple[str, ...]:
+def library_names(path: str) -> tuple[str, ...]:
     """Names by which a library may be asked for: `libmpi.so.40.1`, `libmpi.so.40`, `libmpi.so`; links are followed."""
     names: dict[str, None] = {}
     for name in (Path(path).name, Path(path).resolve().name):
