@@ -7,6 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from collbench.analysis.bounds import TUNING, Launches, bounds, excluded, intervals, intervals_of_sides, of_controls
 
@@ -317,6 +318,16 @@ def test_who_is_named_first_of_a_pair_changes_no_bound(in_blocks: bool) -> None:
     pairs = options(1, 3, 8)
     turned = {key[::-1]: exchanged([cell])[0] for key, cell in pairs.items()}
     assert of_controls(turned, in_blocks) == pytest.approx(of_controls(pairs, in_blocks), abs=1e-7)
+
+
+def test_between_sides_that_spread_unequally_a_bound_is_welchs() -> None:
+    """Exchanges take them for equal, and come too near; of distances that are not bounded, as `scipy.stats` has it."""
+    distances = np.array([-1.6, -1.0, -0.9, 0.0, 0.9, 1.0, 1.6])
+    base, other = 0.001 * distances, 0.05 + 0.03 * distances
+    cell = Launches(np.exp(base).tolist(), np.exp(other).tolist(), range(7), range(7))
+    found = of_controls({(wide, "narrow"): cell for wide in "abcde"}, False)
+    low, _ = stats.ttest_ind(other, base, equal_var=False).confidence_interval(1 - 2 * 0.05 / 5)
+    assert [found[wide, "narrow"] for wide in "abcde"] == [pytest.approx(low, abs=2e-4)] * 5
 
 
 def test_of_two_options_a_bound_is_that_of_the_pair() -> None:
