@@ -49,9 +49,9 @@ def _mistake(key: str, value: Any, of: Any, usual: Any = None) -> str | None:
     if inside is not None:
         return inside
     if isinstance(value, str) and all(get_origin(kind) is Literal for kind in kinds):
-        return f"{key} {_found(value)}: choose one of {', '.join(get_args(kinds[0]))}"
+        return f"{key} {_quoted(value)}: choose one of {', '.join(get_args(kinds[0]))}"
     expected = " or ".join(_expected(kind, value, usual) for kind in kinds if kind is not int or float not in kinds)
-    return f"{key}: expected {expected}, not {_noun(value)}{_found(value)}"
+    return f"{key}: expected {expected}, not {_noun(value)}{_quoted(value)}"
 
 
 def _fits(value: Any, of: Any) -> bool:
@@ -90,7 +90,7 @@ def _noun(value: Any) -> str:
     return "the number " if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
-def _found(value: Any) -> str:
+def _quoted(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "a table"
     text = json.dumps(value, default=str)

@@ -14,17 +14,7 @@ from collbench.errors import RunReadError
 from collbench.schema import files
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence, Case, Gate, SampleClock, Where, refuse_odd
-from collbench.schema.files import (
-    Amount,
-    Burst,
-    ByteCount,
-    Count,
-    FigureValue,
-    LaunchNumber,
-    Rank,
-    RankCount,
-    ShortText,
-)
+from collbench.schema.files import Amount, Burst, ByteCount, Count, LaunchNumber, Rank, RankCount, ShortText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,8 +173,8 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     wrong: Count | None
-    figures: dict[ShortText, FigureValue] = {}
-    repeatable: dict[ShortText, FigureValue] = {}
+    figures: dict[ShortText, files.FigureValue] = {}
+    repeatable: dict[ShortText, files.FigureValue] = {}
 
 
 class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
