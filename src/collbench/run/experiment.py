@@ -287,8 +287,9 @@ def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]
         for record in _skip(case, reason)
         if chosen.measures((record.case,))
     )
-    every = (*cases, programs) if starting else cases
-    return PlanRunner(plan, options, command, (*usable, *starting), every, skipped, chosen)
+    return PlanRunner(
+        plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped, chosen
+    )
 
 
 def perform(experiment: PlanRunner, sink: RecordSink) -> None:
