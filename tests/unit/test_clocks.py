@@ -49,7 +49,7 @@ from collbench.run.host_clocks import (
     synchronisation,
 )
 from collbench.run.program import AloneWorld
-from collbench.run.sampling import DIFFER, Sampling, TimedCall, doubts, trusted
+from collbench.run.sampling import DIFFER, Sampling, StopRule, TimedCall, doubts, trusted
 from collbench.run.turns import _slice, sampled_in_turns
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
@@ -431,7 +431,7 @@ def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
     pair = Mock(wait=Mock(return_value=Order(act="end")))
     sampling: Any = SimpleNamespace(
         clocks=SimpleNamespace(lasted=4_000_000), gate=SimpleNamespace(kind="barrier", slack=0),
-        method=SimpleNamespace(stop=SimpleNamespace(seconds=1.0)),
+        method=SimpleNamespace(stop=StopRule.fixed(1)),
         timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
     )  # fmt: skip
     for quota in (False, True):

@@ -66,15 +66,11 @@ def facts_of_all(world: World, facts: RankFacts) -> tuple[RankFacts, ...]:
     gathered = [*(gathered_once(world, part) for part in common), world.gather(place)]
     if world.rank != 0:
         return ()
-    return tuple(
-        RankFacts(
-            host, kernel_id, clock_id, cores, container,
-            msgspec.structs.replace(confinement, namespaces=dict(namespaces)), gpu, siblings,
-        )
-        for (host, kernel_id, clock_id), confinement, namespaces, (cores, siblings), (container, gpu) in zip(
-            *gathered, strict=True
-        )
-    )  # fmt: skip
+    facts_by_rank = []
+    for (host, kernel, clock), confined, namespaces, (cores, siblings), (container, gpu) in zip(*gathered, strict=True):
+        confinement = msgspec.structs.replace(confined, namespaces=dict(namespaces))
+        facts_by_rank.append(RankFacts(host, kernel, clock, cores, container, confinement, gpu, siblings))
+    return tuple(facts_by_rank)
 
 
 def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
