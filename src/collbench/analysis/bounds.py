@@ -14,7 +14,7 @@ that depends on the signs the test would not be exact.
 
 Of all cells at once the largest statistic of all counts (a single step of Westfall and Young, Resampling-Based Multiple
 Testing, Wiley 1993, section 2.6), where the others stand at their own locations; for what a gate's cells lose at least,
-at the same place as the cell. All are exchanged together, so that the distribution has however they depend on another.
+at the same place as the cell. All cells are exchanged together, so that their dependence is part of the distribution.
 """
 
 from __future__ import annotations

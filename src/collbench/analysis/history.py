@@ -132,7 +132,8 @@ def _timed(name: str, observed: Observed) -> TimedRun:
     facts = {side: facts_of(observed, [case]) for side, case in sides.items()}
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
     of = next(iter(facts.values()))
-    hosts, simulated = f"{of['hosts']} hosts" * (of["hosts"] != "1"), "simulated" * (of["simulated"] == "yes")
+    hosts = f"{of['hosts']} hosts" if of["hosts"] != "1" else ""
+    simulated = "simulated" if of["simulated"] == "yes" else ""
     machine = (of["cpu"], of["cores"] and f"{of['cores']} cores", of["gpu"], hosts, simulated)
     return TimedRun(name, min(times), ", ".join(filter(None, machine)), entries, facts)
 

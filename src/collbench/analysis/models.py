@@ -1,7 +1,7 @@
 """Latency-bandwidth models: what an algorithm of a collective costs, fitted to a series of cells.
 
 The model is Hockney's (Parallel Computing 20 (1994) 389-398): a message of m bytes takes alpha + m beta. An algorithm
-on p ranks with m bytes, collbench's size (docs/models.md), then takes messages(p) alpha + travel(p) m beta, where a
+on p ranks with m bytes, the size (docs/method.md), then takes messages(p) alpha + travel(p) m beta, where a
 rank sends and receives one message at a time, in both directions at once, and links do not disturb each other; but for
 the shape `shared memory`, whose ranks share one bandwidth. Reducing is part of beta: nearly every algorithm reduces in
 proportion to what it moves. The terms are those of R. Thakur, R. Rabenseifner, W. Gropp, International Journal of High

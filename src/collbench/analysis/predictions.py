@@ -66,7 +66,7 @@ class Prediction:
 
     @property
     def standing(self) -> Literal["within reach", "extrapolated", "contradicted"]:
-        """Errors are known; or not, so that there is no interval; or the median measured at this point is outside."""
+        """Errors are known; or not, so that it has no interval; or what was measured at this point is outside of it."""
         if self.interval is None:
             return "extrapolated"
         low, high = self.interval
