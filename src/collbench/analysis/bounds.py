@@ -234,14 +234,14 @@ def _welch_end(cell: _Sides, turn: float, alpha: float) -> float:
     By Welch's t (Biometrika 34 (1947) 28-35) of the middles of both sides. The variance of a middle is that of bounded
     distances over the square of the share that is not bounded (Huber, Robust Statistics, Wiley 1981, section 3.2).
     """
-    middles, parts, freedoms = [], [], []
+    middles, parts, freedoms = list[float](), list[float](), list[float]()
     for logs in (cell.base, cell.other):
         middles.append(_middle_of_blocks(logs))
         distances = logs - middles[-1]
         bounded = _bounded(distances)
-        free = np.mean(np.abs(bounded - distances) < _EQUAL)
+        free = float(np.mean(np.abs(bounded - distances) < _EQUAL))
         freedoms.append(free * len(logs) - 1)
-        parts.append((bounded**2).mean() / max(free, _EQUAL) ** 2 / (len(logs) - 1))
+        parts.append(float((bounded**2).mean()) / max(free, _EQUAL) ** 2 / (len(logs) - 1))
     variance = max(sum(parts), 1e-300)
     freedom = variance**2 / max(sum(part**2 / of_side for part, of_side in zip(parts, freedoms, strict=True)), 1e-300)
     reach = float(needed("scipy.special", "SciPy").stdtrit(freedom, 1 - alpha)) * math.sqrt(variance)
