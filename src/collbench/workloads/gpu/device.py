@@ -26,13 +26,7 @@ from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
 from collbench.timing import loop
-from collbench.timing.loop import (
-    Call,
-    GateSetting,
-    Signals,
-    Stage,
-    why_not_native,
-)
+from collbench.timing.loop import Call, GateSetting, Signals, Stage, why_not_native
 from collbench.workloads.protocol import SKIPPED
 
 #: Bytes that are copied at once.
