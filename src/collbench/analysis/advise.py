@@ -103,7 +103,7 @@ class AtSize:
     @property
     def possible(self) -> list[Option]:
         """Those that may be the best, in the order of what they may lose."""
-        return [option for option, found in self.options.items() if not found.out]
+        return [option for option, result in self.options.items() if not result.out]
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> A
         return None
     apart = {option: Apart("not measured") for option in question.options if option not in cells}
     beside_best = {option: pairs.get((best, option)) or pairs.get((option, best)) for option in cells}
-    apart |= {option: found for option, found in beside_best.items() if isinstance(found, Apart)}
+    apart |= {option: launches for option, launches in beside_best.items() if isinstance(launches, Apart)}
     bounded = _bounds(best, cells, pairs, in_blocks)
     apart |= {option: Apart("few launches") for option in cells if bounded and option not in {*bounded, *apart}}
     unsteady = _slow_at_times(question, size, pairs, in_blocks)

@@ -149,8 +149,8 @@ def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
         known = np.isfinite(ends)
         around = ends[known] + beside * (ends - values)[known] * np.array([[-1.0], [0.0], [1.0]])
         new = np.unique(around)
-    found: list[float] = ends.tolist()
-    return found
+    lowest: list[float] = ends.tolist()
+    return lowest
 
 
 def _lower_end(cell: _Blocks, places: Floats, critical: Floats) -> float:
@@ -176,8 +176,8 @@ def _critical(cells: Sequence[_Blocks], places: Floats, alpha: float) -> Floats:
     largest = np.full((len(places), len(cells[0].signs) - 1), -np.inf)
     for cell in cells:
         np.maximum(largest, cell.scores_of(cell.shares(places)[:, 1:]), out=largest)
-    found: Floats = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
-    return found
+    critical: Floats = -np.partition(-largest, beyond - 1, axis=-1)[:, beyond - 1]
+    return critical
 
 
 def location(cell: Launches, in_blocks: bool) -> float:

@@ -188,8 +188,8 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
         long = [key for key in levels if key[1].stop - key[1].start >= FEWEST]
         tested |= {key: statistics(ordered(*key), least, correlation.limit) for key in long if key not in tested}
         if long:
-            found = np.stack([tested[key][0] for key in long])
-            levels.update(zip(long, step_down(found).tolist(), strict=True))
+            splits = np.stack([tested[key][0] for key in long])
+            levels.update(zip(long, step_down(splits).tolist(), strict=True))
         if min(levels.values(), default=1.0) > ALPHA:
             break
         split: dict[tuple[int, Level], float] = {}

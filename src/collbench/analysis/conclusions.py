@@ -366,16 +366,16 @@ def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -
             of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
             launches = Launches(over.tolist(), of.tolist(), *[range(len(medians))] * 2)
             questions.setdefault((cell.base.run, cell.base.case.workload), []).append((sides, launches))
-    found = []
-    for own in questions.values():
-        known = intervals_of_sides([launches for _, launches in own], own[0][0][0].in_blocks)
-        for (sides, launches), (value, low, high) in zip(own, known, strict=True):
+    evidence = []
+    for members in questions.values():
+        known = intervals_of_sides([launches for _, launches in members], members[0][0][0].in_blocks)
+        for (sides, launches), (value, low, high) in zip(members, known, strict=True):
             ratio = in_logarithms(Estimate(value, (low, high), len(launches.base)), 0.0)
             verdict: ConclusionVerdict = "unclear"
             if ratio.excludes(1.0):
                 verdict = "holds here" if value < 0 else "does not hold here"
-            found.append(Evidence(sides, verdict, ratio, value))
-    return found
+            evidence.append(Evidence(sides, verdict, ratio, value))
+    return evidence
 
 
 def _fewer(items: Sequence[Item], part: ClaimPart, one: Opposed) -> tuple[Item, ...]:

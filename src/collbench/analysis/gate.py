@@ -60,9 +60,9 @@ class Cause(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """`asked`: differences that were asked for. `refused`: all others, each with its name."""
+    """`requested`: differences that the sides were to have. `refused`: all others, each with its name."""
 
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]
     refused: tuple[Cause, ...]
 
 
@@ -134,7 +134,7 @@ def _is_watched(sides: GateSides, library: Library) -> bool:
 
 def not_loaded(sides: GateSides, side: GateSide, cell: Cell) -> Cause | None:
     """Why it is not known that ranks loaded the files of their side, or one file of those of the other; else None."""
-    libraries = [found for note in cell.notes if (found := read(note)) is not None]
+    libraries = [library for note in cell.notes if (library := read(note)) is not None]
     watched = watched_of(sides)
     own_files = {stem: (path, side.files[path]) for path in side.files for stem in watched
               if Path(path).name.startswith(stem)}  # fmt: skip
@@ -383,16 +383,16 @@ def judge(
     sides = sides_of(manifest, run.name)
     verified = unverified(sides, run, plan.cells)
     refused = (*verified.refused, *(Cause("flaw", (flaw,)) for flaw in run.flaws))
-    software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
+    software = tuple(text for text in verified.requested if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
     cell_pairs = list(zip(of_base, of_other, strict=True))
-    measured = {pair: Pair(base, other, *SIDES, asked=software)
+    measured = {pair: Pair(base, other, *SIDES, of_factor=software)
                 for pair, (base, other) in zip(cases, cell_pairs, strict=True)
                 if base is not None and other is not None}  # fmt: skip
-    found = compare(list(measured.values()))
-    drifting = dependent([one.serial for one in found])
-    compared = dict(zip(measured, bounded(found, margins), strict=True))
+    comparisons = compare(list(measured.values()))
+    drifting = dependent([one.serial for one in comparisons])
+    compared = dict(zip(measured, bounded(comparisons, margins), strict=True))
     experiment = manifest.experiment
     planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
     answers = []
@@ -404,7 +404,7 @@ def judge(
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)
     early = unfinished(cell_pairs, experiment) if interrupted else None
-    return Judgement(plan, sides, margins, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same,
+    return Judgement(plan, sides, margins, tuple(answers), verified.requested, refused, tuple(sorted(accepted)), same,
                      early, run.name, manifest.created)  # fmt: skip
 
 

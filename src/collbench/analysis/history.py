@@ -74,7 +74,7 @@ class TimedRun:
         return self.started.strftime("%Y-%m-%d")
 
 
-def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple[str, ...], tuple[Flaw, ...]]:
+def _read(path: Path, fixed: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple[str, ...], tuple[Flaw, ...]]:
     """The runs in a folder, from the first to the last; what is left out of it; and what is not reliable."""
     if not path.is_dir():
         raise RunReadError(f"{path}: not a folder.")
@@ -91,7 +91,7 @@ def _read(path: Path, given: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
             left_out.append(why.removesuffix("."))
             continue
         try:
-            chosen = fixed_cells(observed, parse_fixed(given, own_axes(observed.cells))) if given else observed
+            chosen = fixed_cells(observed, parse_fixed(fixed, own_axes(observed.cells))) if fixed else observed
             entries = {case: entry for case, entry in run.entries.items() if case in chosen.cells}
             runs.append(replace(run, entries=entries))
         except RequestError as error:
@@ -415,9 +415,9 @@ class History:
     first: int = 0
 
 
-def history(path: Path, given: Sequence[str], margin: float) -> History:
-    """The history of the runs in a folder with a cell of `given` (`policy=multi`), or RequestError for lack of one."""
-    runs, left_out, flaws = _read(path, given)
+def history(path: Path, fixed: Sequence[str], margin: float) -> History:
+    """The history of the runs in a folder with a cell of `fixed` (`policy=multi`), or RequestError for lack of one."""
+    runs, left_out, flaws = _read(path, fixed)
     series = all_series(runs)
     segmented, correlation = change_points.find(
         [measured.trace for measured in series], change_points.spread_of(margin)
@@ -456,10 +456,10 @@ def _latest(runs: Sequence[TimedRun], trends: Sequence[Trend], margin: float) ->
         yield LatestRun(number, last.count(number), cells)
 
 
-def since_run(found: History, run: int) -> History:
+def since_run(whole: History, run: int) -> History:
     """With only the changes that began with the run of that number or later; all times and levels remain."""
     cells = tuple(replace(cell, changes=tuple(change for change in cell.changes if change.run >= run))
-                  for cell in found.cells)  # fmt: skip
-    later = tuple(event for event in found.events if event.run >= run)
-    latest = tuple(latest_run for latest_run in found.latest if latest_run.run >= run)
-    return replace(found, cells=cells, first=run, events=later, latest=latest)
+                  for cell in whole.cells)  # fmt: skip
+    later = tuple(event for event in whole.events if event.run >= run)
+    latest = tuple(latest_run for latest_run in whole.latest if latest_run.run >= run)
+    return replace(whole, cells=cells, first=run, events=later, latest=latest)

@@ -87,10 +87,10 @@ def slow_samples(pair: Pair, blocks: Sequence[int]) -> Slow | None:
     if abs(middle) <= math.log(SLOW):
         return None
     turn = math.copysign(1.0, middle)
-    (found,) = bounds([{number: turn * log for number, log in logs.items()}], _KINDS)
-    if found.lower <= math.log(SLOW):
+    (ratio,) = bounds([{number: turn * log for number, log in logs.items()}], _KINDS)
+    if ratio.lower <= math.log(SLOW):
         return None
-    return Slow(0, 0, (len(blocks), len(blocks)), math.exp(turn * found.value))
+    return Slow(0, 0, (len(blocks), len(blocks)), math.exp(turn * ratio.value))
 
 
 def slow(base: Sequence[float], other: Sequence[float], one_median: bool = True) -> Slow | None:
@@ -195,7 +195,7 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     base, other = pair.base.repeatable, pair.other.repeatable
     values = {name: (base.get(name, set()), other.get(name, set())) for name in sorted(base.keys() | other.keys())}
     one, two = pair.base.case, pair.other.case
-    software = any(text.startswith(("library: ", "library-file: ")) for text in (*pair.asked, *pair.remarks))
+    software = any(text.startswith(("library: ", "library-file: ")) for text in (*pair.of_factor, *pair.remarks))
     together = (one.workload, one.what, one.how) == (two.workload, two.what, two.how) and not software
     return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
                  for name, (of_base, of_other) in values.items()

@@ -72,12 +72,12 @@ class Question:
         return f"{where}, affinity {self.value(option, 'affinity')}" if "affinity" in self.varying else where
 
 
-def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
-    """The questions that a run answers, without options outside of `given`. Raises RequestError: nothing is left."""
-    fixed = _given(observed, given)
+def questions(observed: Observed, fixed: dict[str, str]) -> list[Question]:
+    """The questions that a run answers, without options outside of `fixed`. Raises RequestError: nothing is left."""
+    remaining = _cells_with(observed, fixed)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
     chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
-    for case, option in fixed:
+    for case, option in remaining:
         grouped.setdefault(case.without(chosen), {}).setdefault(case["size"], {})[option] = observed.cells[case]
     questions_of = []
     for case, cells in grouped.items():
@@ -87,25 +87,25 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     return questions_of
 
 
-def fixed_cells(observed: Observed, given: dict[str, str]) -> Observed:
+def fixed_cells(observed: Observed, fixed: dict[str, str]) -> Observed:
     """The run with only those cells that have these values of factors. Raises RequestError: nothing is left."""
-    return replace(observed, cells={case: observed.cells[case] for case, _ in _given(observed, given)})
+    return replace(observed, cells={case: observed.cells[case] for case, _ in _cells_with(observed, fixed)})
 
 
-def _given(observed: Observed, given: dict[str, str]) -> list[tuple[Case, Option]]:
+def _cells_with(observed: Observed, fixed: dict[str, str]) -> list[tuple[Case, Option]]:
     """Cases that have these values of factors, with their options; RequestError where there are none."""
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library, programs = _library_of(observed), _programs(observed)
-    values_of: dict[str, set[str]] = {factor: set() for factor in given}
+    values_of: dict[str, set[str]] = {factor: set() for factor in fixed}
     matching = []
     for case in observed.cells:
         named = programs.get(_program_at(case), library if case["backend"] else "")
         option = _option(case, named, len(backends) > 1, len(engines) > 1)
-        words = {factor: _words(case, option, factor) for factor in given}
+        words = {factor: _words(case, option, factor) for factor in fixed}
         for factor, known in words.items():
             values_of[factor].update(known[:1])
-        if all(_is(words[factor], value) for factor, value in given.items()):
+        if all(_is(words[factor], value) for factor, value in fixed.items()):
             matching.append((case, option))
     if not matching:
         values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in values_of.items())

@@ -234,9 +234,9 @@ def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Ma
     return statuses
 
 
-def still_open(found: Iterable[PairStatus]) -> Iterator[Cell]:
+def still_open(statuses: Iterable[PairStatus]) -> Iterator[Cell]:
     """Both sides of every comparison that more launches can decide."""
-    for comparison in found:
+    for comparison in statuses:
         if comparison.state == "open":
             yield from (comparison.pair.base, comparison.pair.other)
 

@@ -197,9 +197,9 @@ def sources(*runs: Observed) -> Iterator[RunSource]:
             yield RunSource(folder, observed.name, manifest.created, manifest.command)
 
 
-def refuse_same(found: Iterable[RunSource]) -> None:
+def refuse_same(of_runs: Iterable[RunSource]) -> None:
     """Raises RequestError where two are the same: begun at one moment by one command, with the same first record."""
-    same_start = grouped(((source.created, source.command), source) for source in found)
+    same_start = grouped(((source.created, source.command), source) for source in of_runs)
     by_record: dict[tuple[str, tuple[str, ...], bytes], RunSource] = {}
     for source in (source for alike in same_start.values() if len(alike) > 1 for source in alike):
         first = next((records.encode(record) for record in RecordStream(source.folder) if record.status == "ok"), None)

@@ -406,8 +406,8 @@ class LiveWorld:
         of, cell = self.assignment, self.launch.cell
         if self.failure is not None and self._quotes:
             quiet, starts = self._launcher.quiet, engines.get(cell.engine).starts_ranks
-            said = self._log.message or ("" if starts else self._log.library_message(quiet))
-            self.failure = self.failure.saying(f"{self.failure}{said}")
+            quoted = self._log.message or ("" if starts else self._log.library_message(quiet))
+            self.failure = self.failure.saying(f"{self.failure}{quoted}")
         transport = of.stack.launcher.transport(self._log.lines, tuple(len(box.ranks) for box in of.placement.boxes))
         if keep:
             self._read(self._at.out, transport)

@@ -116,8 +116,8 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
         head = f"{f'{side}: ' if side else ''}{name}: apart from the container, host and image differ: "
         differences += [f"{head}{line}" for line in lines]
     images, environments = tuple(image for _, image in inside.values()), tuple(image for _, image in bare.values())
-    said = tuple(dict.fromkeys((*differences, *remarks)))
-    return Stacks(start, images, environments, said, tuple(hosts), allocation, missing)
+    texts = tuple(dict.fromkeys((*differences, *remarks)))
+    return Stacks(start, images, environments, texts, tuple(hosts), allocation, missing)
 
 
 def looked_at_together(plan: Plan) -> list[tuple[str | None, ...]]:

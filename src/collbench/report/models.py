@@ -87,10 +87,10 @@ def brief(answers: Answers, further: Sequence[Table] = (), also: Iterable[str] =
     return [*shown[:-1], replace(shown[-1], notes=notes)]
 
 
-def tables(found: Answers, narrow: bool = False) -> list[Table]:
+def tables(answers: Answers, narrow: bool = False) -> list[Table]:
     """Models and predictions, with every note; if `narrow`, what all rows have in common stands below."""
-    models, answers = _models(found), _answers(found)
-    shown = [replace(models, notes=(*models.notes, *_warnings(found))), *([answers] if answers.rows else [])]
+    models, of_answers = _models(answers), _answers(answers)
+    shown = [replace(models, notes=(*models.notes, *_warnings(answers))), *([of_answers] if of_answers.rows else [])]
     return [replace(_apart(table), title=table.title) for table in shown] if narrow else shown
 
 

@@ -98,8 +98,8 @@ class PlanKey:
     of: Any = None
     row: Callable[[CollectiveAxes], bool] = lambda row: True
     optional: bool = False
-    values: Callable[[Any, BackendSupport], tuple[Any, ...]] = lambda asked, support: (
-        asked if isinstance(asked, tuple) else (asked,)
+    values: Callable[[Any, BackendSupport], tuple[Any, ...]] = lambda requested, support: (
+        requested if isinstance(requested, tuple) else (requested,)
     )
     groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     check: Callable[[str, Any], None] = lambda key, value: None
@@ -169,14 +169,14 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return tuple(sizes)
 
 
-def sizes_in_bytes(asked: Sizes | tuple[str | int, ...] | None) -> tuple[int, ...]:
+def sizes_in_bytes(requested: Sizes | tuple[str | int, ...] | None) -> tuple[int, ...]:
     """The sizes that a plan asks for; 8 B to 4 MiB where it says nothing.
 
     Raises PlanError, UnitError: as `Sizes.expand`.
     """
-    if asked is None or isinstance(asked, Sizes):
-        return (asked or Sizes()).expand()
-    return tuple(parse_size(size) for size in asked)
+    if requested is None or isinstance(requested, Sizes):
+        return (requested or Sizes()).expand()
+    return tuple(parse_size(size) for size in requested)
 
 
 #: Item size in bytes of every dtype that exists anywhere in collbench.
@@ -235,9 +235,9 @@ def named(
     """Values that are names, in any case of letters; `all` is whatever the backend has. `name_of` checked them."""
     proper = {name: name for name in known} | dict(aliases)
 
-    def values(asked: Any, support: BackendSupport) -> tuple[str, ...]:
+    def values(requested: Any, support: BackendSupport) -> tuple[str, ...]:
         names: list[str] = []
-        for name in map(str.lower, asked):
+        for name in map(str.lower, requested):
             names.extend(everything(support.backend) if name == "all" else (proper[name],))
         return tuple(dict.fromkeys(names))
 
@@ -255,23 +255,23 @@ def name_of(axis: str, known: Iterable[str], every: bool = True) -> Callable[[st
     return check
 
 
-def roots(asked: Any, support: BackendSupport) -> tuple[int, ...]:
-    for rank in asked:
+def roots(requested: Any, support: BackendSupport) -> tuple[int, ...]:
+    for rank in requested:
         if not 0 <= rank < support.ranks:
             raise PlanError(f"root {rank}: there are {support.ranks} ranks, 0 to {support.ranks - 1}.")
-    return tuple(asked)
+    return tuple(requested)
 
 
-def empty_is_none(asked: Any, support: BackendSupport) -> tuple[Any, ...]:
+def empty_is_none(requested: Any, support: BackendSupport) -> tuple[Any, ...]:
     """A plan says "" where it leaves the choice to the library."""
-    return tuple(value or None for value in asked)
+    return tuple(value or None for value in requested)
 
 
-def places(asked: Any, support: BackendSupport) -> tuple[bool, ...]:
+def places(requested: Any, support: BackendSupport) -> tuple[bool, ...]:
     """Without an in-place form there is one case: out of place, unless only in place was asked for (a skip then)."""
     if support.row.has_in_place:
-        return tuple(asked)
-    return (False not in asked,)
+        return tuple(requested)
+    return (False not in requested,)
 
 
 def nccl_words(*known: str) -> Callable[[str, Any], None]:
@@ -422,9 +422,9 @@ AXES: dict[str, Axis] = {
             flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"))),
         Axis("size", "what", "the size asked for, in bytes", 0, of=int, column="size_asked", plan_key=PlanKey(
             "sizes", None, of=Sizes | tuple[str | int, ...] | None, row=lambda row: row.moves_data, nested=1,
-            values=lambda asked, support: sizes_in_bytes(asked))),
+            values=lambda requested, support: sizes_in_bytes(requested))),
         Axis("backend", "how", "what moves the data", "", words=_after("backend "), implies=SOFTWARE, plan_key=PlanKey(
-            "backends", (), values=lambda asked, support: (support.backend.name,),
+            "backends", (), values=lambda requested, support: (support.backend.name,),
             flag=Flag(("--backend",), "See `collbench list`.", "NAME",
                       default="mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl"))),
         Axis("driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, column="driver_asked",
@@ -457,7 +457,7 @@ AXES: dict[str, Axis] = {
         Axis("graph", "how", "operations in a CUDA graph that is launched in place of calls", 0, of=int,
              words=lambda value: f"CUDA graph of {value}" if value else "", advised=True, plan_key=PlanKey(
                  "cudagraph", 0, row=lambda row: not row.has_server, optional=True,  # of one operation, or a burst
-                 values=lambda asked, support: (support.operations if asked else 0,), check=within(0, 10_000_000),
+                 values=lambda graphs, support: (support.operations if graphs else 0,), check=within(0, 10_000_000),
                  flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
                            "N"))),
         Axis("in_place", "how", "the result takes the place of the input", False, of=bool, advised=True,

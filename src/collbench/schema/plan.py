@@ -344,8 +344,8 @@ def check_plan(plan: Plan) -> Plan:
             raise PlanError(f'benchmarks: {benchmark!r} has no name. Write name = "stream", say.')
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
         if not 0 < seconds <= LONGEST:
-            asked = as_typed(getattr(plan, name))
-            raise PlanError(f"{name} {asked}: must be longer than 0 s, and at most {LONGEST:g} s.")
+            value = as_typed(getattr(plan, name))
+            raise PlanError(f"{name} {value}: must be longer than 0 s, and at most {LONGEST:g} s.")
     sizes_in_bytes(plan["sizes"])
     return plan
 
@@ -397,14 +397,14 @@ def named_in_errors(path: Path | None) -> Iterator[None]:
         raise kind(f"plan {path}: {error}") from error
 
 
-def load_plan(path: Path, asked: str = "") -> Plan:
-    """Read a plan for one world: TOML, or JSON that a launch wrote. `asked` is how the user named it.
+def load_plan(path: Path, named: str = "") -> Plan:
+    """Read a plan for one world: TOML, or JSON that a launch wrote. `named` is how the user named it.
 
     Raises PlanError: as `read_document` and `plan_from`; it is a launch plan.
     """
     document = read_document(path)
     if "images" in document:
-        raise PlanError(f"plan {path}: is a launch plan (it has images). Use: collbench launch {asked or path}")
+        raise PlanError(f"plan {path}: is a launch plan (it has images). Use: collbench launch {named or path}")
     return plan_from(document, WORLD_KEYS + (WRITTEN_KEYS if path.suffix == ".json" else ()), path)
 
 
@@ -446,14 +446,14 @@ def refuse_unknown(document: dict[str, Any], known: Sequence[str], where: str) -
             raise PlanError(f"plan {where}: unknown key {key!r}. {suggestion(key, known)}")
 
 
-def load_launch_plan(path: Path, asked: str = "") -> Plan:
-    """Read a TOML launch plan. `asked` is how the user named it.
+def load_launch_plan(path: Path, named: str = "") -> Plan:
+    """Read a TOML launch plan. `named` is how the user named it.
 
     Raises PlanError: as `read_document` and `plan_from`; no images; a name that is none, or a number out of range.
     """
     document = read_document(path)
     if "images" not in document and document and set(document) <= set(WORLD_KEYS):
-        use = f"Use: collbench run {asked or path}"
+        use = f"Use: collbench run {named or path}"
         raise PlanError(f"plan {path}: is a plan for one world (a launch plan has images). {use}")
     if "images" not in document and set(document) <= {*WORLD_KEYS, *LAUNCH_KEYS}:  # other keys are refused below
         raise PlanError(f'plan {path}: lacks images; a launch plan names them, such as images = ["openmpi"].')

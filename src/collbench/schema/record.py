@@ -263,7 +263,7 @@ class Duet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reference: bool = False
 
 
-#: How a launch was performed, and why it had no other beside it.
+#: How a launch was performed, and why it had no other beside it (the words of docs/record.md, `alone`).
 How = Literal["duet", "blocks"]
 Alone = Literal["plan", "engine", "gpus", "programs", "oversubscribed", "memory", "single", "shared",
                 "elsewhere", "unreachable", "awake", "partner"]  # fmt: skip

@@ -121,7 +121,7 @@ def test_a_backend_whose_library_cannot_be_loaded_has_the_reason(monkeypatch: py
     assert {row.name: row.missing for row in doctor.backends_here()}["torch-gloo"] == "RequestError: no libx.so"
 
 
-# The command: its words are in tests/golden/test_doctor.py -----------------------------------------------------------
+# The command: its words are in tests/golden/doctor-*.txt --------------------------------------------------------------
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *arguments: str) -> tuple[int, str]:

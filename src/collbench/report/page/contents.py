@@ -35,7 +35,7 @@ MOST_FOLDED = 2
 
 
 def chapter(
-    observed: Observed, given: dict[str, str], margin: float, number: int = 0, figures: bool = True,
+    observed: Observed, fixed: dict[str, str], margin: float, number: int = 0, figures: bool = True,
     suite_of: Mapping[str, str] = MappingProxyType({}),
 ) -> Chapter:  # fmt: skip
     """A run as a chapter; without `figures` for formats that have none.
@@ -45,7 +45,7 @@ def chapter(
     Raises:
         RequestError: a library that analyses or draws is not installed.
     """
-    all_questions = questions(observed, given)
+    all_questions = questions(observed, fixed)
     of_program = [question for question in all_questions if _of_program(question)]
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
