@@ -107,7 +107,7 @@ typedef struct {
     int code, failed; /* the error, and the number of the call that returned it; -1: the gate, -2: reading the device */
 } outcome;
 
-/* Another thread sets `halt` before it frees what the calls use (`Halt` in loop.py). From then on this thread makes no call:
+/* Another thread sets `halt` before it frees what the calls use (`Halt`). From then on this thread makes no call:
    it blocks here, and writes 2 to say so, because the other thread waits until no call can be about to begin. */
 static inline void block_if_halted(int32_t *halt) {
     const struct timespec nap = {0, 20000000};
