@@ -90,7 +90,7 @@ def work(session: Session) -> None:
     clocks.begin()
     found: dict[str, Any] = {"offsets": offsets(clocks, truth, times), "cases": []}
     plan = Plan(collectives=("bcast", "allreduce"), backends=("mpi",), sizes=("8", "4K", "64K"), drivers=("native",),
-                iters=samples, gate="roundtime")  # fmt: skip
+                iters=samples, align="roundtime")  # fmt: skip
     method = choose_method(plan, ranks, False, clocks)
     for case in cases_of(plan, "mpi", world.size):
         clocks.kept = []

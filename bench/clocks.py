@@ -3,7 +3,7 @@
     python bench/clocks.py --env DIR [--env DIR]
 
 The second rank's CLOCK_MONOTONIC is hours ahead, as on another host, and /proc/self/timens_offsets says by how much
-exactly. Each launch synchronises the clocks again and again, and then takes samples with gate roundtime; both are
+exactly. Each launch synchronises the clocks again and again, and then takes samples with align roundtime; both are
 compared with the truth. Needs root, or user namespaces. With `--containers` also over TCP between two containers of
 the images collbench/openmpi and collbench/mpich, by Docker.
 """
@@ -124,7 +124,7 @@ kind, {len(failures)} failed; times in ns. Others, ranks in containers
 among them, used {others:.0%} of the cores meanwhile.
 
 {offsets}
-Gate roundtime on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from that
+Round time on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from that
 by the truth; `ranks begin apart` is by the truth; `seen` and `bound` are those of the records, medians of launches.
 
 {samples}"""

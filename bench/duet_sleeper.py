@@ -137,7 +137,7 @@ class Stage:
         return median(costs)
 
     def _settled(self, world: LiveWorld, ready: Report) -> int:
-        """The slack of the gate (ns) with which few samples are late."""
+        """The slack of the align (ns) with which few samples are late."""
         slack = ready.slack
         for number in range(SETTLING):
             report = self.told(world, _slice_of(ready, slack, anew=number == 0), "slice")
@@ -148,7 +148,7 @@ class Stage:
 
 
 def _slice_of(ready: Report, slack: int, anew: bool = False) -> Order:
-    return Order(act="slice", gate=ready.gate, slack=slack, anew=anew, seconds=max(0.1, ready.shortest))
+    return Order(act="slice", align=ready.align, slack=slack, anew=anew, seconds=max(0.1, ready.shortest))
 
 
 def _drop(*_: object) -> None:

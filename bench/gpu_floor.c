@@ -7,7 +7,7 @@
  * samples, warm-ups, calls of a burst. One GPU per rank (by rank modulo GPUs: one machine), a non-blocking stream.
  * Rank 0 prints one line of JSON with medians in seconds over the slowest rank of each sample:
  *
- *     isolated           barrier, call, cudaStreamSynchronize: as collbench's cadence isolated behind gate barrier
+ *     isolated           barrier, call, cudaStreamSynchronize: as collbench's cadence isolated behind align barrier
  *     isolated polling   the same, but the wait asks cudaStreamQuery and ncclCommGetAsyncError until the stream is idle
  *     issue              a burst of calls without waiting, over their number: what the call alone costs
  *     streaming          the same with the wait for the stream at its end

@@ -39,7 +39,7 @@ collectives = {collectives}
 backends = ["{backend}"]
 drivers = {drivers}
 sizes = [{bytes}]
-gate = "barrier"
+align = "barrier"
 warmup = {warmup}
 iters = {samples}
 """
@@ -88,8 +88,8 @@ def collbench(here: GpuInstallation, libraries: Libraries | str, backend: str) -
     def take(record: dict[str, Any]) -> list[Median | Failed]:
         case, driver = record["case"], record["driver"]
         kind = driver if backend == "nccl" else backend
-        if (driver, record["gate"]) != (case["how"]["driver"], "barrier"):
-            return [Failed(f"{kind}", f"driver {driver}, gate {record['gate']}: {record['notes']}")]
+        if (driver, record["align"]) != (case["how"]["driver"], "barrier"):
+            return [Failed(f"{kind}", f"driver {driver}, align {record['align']}: {record['notes']}")]
         return [Median(kind, case["workload"], BYTES, record["seconds"]["p50"])]
 
     same = libraries if isinstance(libraries, Libraries) and backend == "nccl" else None
@@ -125,7 +125,7 @@ def report(here: GpuInstallation, version: str, asked: argparse.Namespace, outco
     return f"""# The host's part of a call on a GPU
 
 {describe()}; {describe_gpus()}; NCCL {version}; {here.ranks} rank(s), one GPU each.
-{BYTES} B, float32, sum, out of place (torch-nccl in place), gate barrier. A sample is a call and the wait for it, in
+{BYTES} B, float32, sum, out of place (torch-nccl in place), align barrier. A sample is a call and the wait for it, in
 cudaStreamSynchronize but for `polling`, which asks cudaStreamQuery until the stream is idle; {SAMPLES} in a launch.
 Medians of launch medians (smallest .. largest), order from seed {asked.seed}; `rounds`: smallest and largest ratio of
 launches that were neighbours in time. The clock moves in steps of {clock_step() * 1e9:.0f} ns.

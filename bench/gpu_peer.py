@@ -37,7 +37,7 @@ backends = ["{backend}"]
 sizes = {sizes}
 cadence = "streaming"
 burst = {burst}
-gate = "barrier"
+align = "barrier"
 warmup = {warmup}
 iters = {bursts}
 """

@@ -1,10 +1,10 @@
-/* The floor under collbench: the same MPI call timed by plain C, with the same gate and the same statistic.
+/* The floor under collbench: the same MPI call timed by plain C, with the same align and the same statistic.
  *
  *     mpicc -O2 -o native_floor native_floor.c && mpirun -n 2 native_floor allreduce,bcast 1000 5 8 65536
  *
  * Arguments: allreduce, bcast or both, samples, warm-ups, sizes in bytes. float32, sum, root 0, MPI_THREAD_SINGLE. Rank 0
  * prints one line of JSON per size. It shares no code with collbench, and follows its rules, number for number:
- * timing/_loop_timed.h, timing/gates.py, timing/stops.py, run/measure.py.
+ * timing/_loop_timed.h, timing/alignments.py, timing/stops.py, run/measure.py.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -45,7 +45,7 @@ static inline void perform(const operation *o) {
         MPI_Allreduce(o->send, o->receive, o->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-/* The round-time gate; returns the announced start. */
+/* The round-time align; returns the announced start. */
 static inline int64_t pass(int64_t slack) {
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) start = now() + slack;

@@ -1,4 +1,4 @@
-"""collbench over plain C: the same MPI call, gate and statistic, interleaved launches, in one run.
+"""collbench over plain C: the same MPI call, align and statistic, interleaved launches, in one run.
 
     python bench/native_floor.py --env DIR [--env DIR]
 
@@ -39,7 +39,7 @@ collectives = {collectives}
 sizes = {sizes}
 drivers = ["{driver}"]
 thread_level = "single"
-gate = "roundtime"
+align = "roundtime"
 iters = {iters}
 warmup = {warmup}
 """
@@ -85,13 +85,13 @@ def launch(here: Installation, kind: str, floor: Path, number: int) -> list[Laun
     if len(found) != len(COLLECTIVES) * len(TARGET):
         raise LaunchFailed(f"{kind}: not every cell was measured")
     if any(cell.invalid > LATE_SHARE * cell.samples for cell in found):
-        raise LaunchFailed(f"{kind}: more than {LATE_SHARE:.0%} of the samples were late at the gate")
+        raise LaunchFailed(f"{kind}: more than {LATE_SHARE:.0%} of the samples were late at the align")
     return found
 
 
 def from_record(record: dict, here: Installation, kind: str, number: int) -> LaunchMedian:  # type: ignore[type-arg]
     """What native_floor.c would have printed."""
-    if record["status"] != "ok" or (record["driver"], record["gate"]) != (kind, "roundtime"):
+    if record["status"] != "ok" or (record["driver"], record["align"]) != (kind, "roundtime"):
         raise LaunchFailed(f"{kind}: {record['reason'] or record['notes']}")
     return LaunchMedian(
         library=here.name,
@@ -183,7 +183,7 @@ def report(asked: argparse.Namespace, found: list[LaunchMedian], failures: list[
     counted = ", ".join(f"{count // cells} for {name}" for name, count in launches.items())
     return f"""# collbench over plain C
 
-{describe()}; 2 ranks, one core each; thread level single; gate roundtime;
+{describe()}; 2 ranks, one core each; thread level single; align roundtime;
 {SAMPLES} samples. Median of launch medians; launches of each kind: {counted}; order from seed {asked.seed}.
 `rounds`: smallest, median and largest ratio of launches that were neighbours in time. The clock moves in steps of
 {step * 1e9:.0f} ns; `clock step` is one of them in percent of C's time.

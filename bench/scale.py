@@ -55,12 +55,12 @@ def made_up(ranks: int, collective: str, containers: bool, samples: int = SAMPLE
     facts = made_up_facts(ranks, each, containers)
     world = MadeUpWorld(facts)
     session: Any = MadeUpSession(world)
-    plan = Plan(collectives=(collective,), iters=samples, gate="barrier")
+    plan = Plan(collectives=(collective,), iters=samples, align="barrier")
     began = time.perf_counter()
     known = facts_of_all(world, facts[0])
     assert does_not_fit(session, known, (case,), Unwatched()) is None
     method = agreed_method(world, plan, known, simulated=False)
-    manifest = facts_of_ranks.manifest(plan, (), (), session, known, method.gate, method.cadence)
+    manifest = facts_of_ranks.manifest(plan, (), (), session, known, method.align, method.cadence)
     started, start_calls, start_bytes = time.perf_counter(), world.calls.copy(), world.received
     record, matrix = measure(case, row, session, method, Unwatched())
     with tempfile.TemporaryDirectory() as folder, RunWriter(Path(folder) / "run", manifest) as writer:

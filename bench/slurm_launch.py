@@ -41,7 +41,7 @@ hosts = [2]
 launches = {launches}
 iters = 1
 warmup = 1
-gate = "barrier"
+align = "barrier"
 """
 SITE = """\
 [slurm]

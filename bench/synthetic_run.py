@@ -27,7 +27,7 @@ def manifest(ranks: int, n: int) -> Manifest:
         title="synthetic",
         ranks=ranks,
         protocol=Protocol(
-            gate="roundtime",
+            align="roundtime",
             cadence="isolated",
             warmup=5,
             check=1,
@@ -74,7 +74,7 @@ def record(size: int, samples: NDArray[np.int64]) -> Record:
         seconds=summarise(largest[largest > 0]),
         ranks=Ranks(p50=tuple(map(float, medians)), binding=tuple(map(str, range(ranks))), container=(None,) * ranks),
         driver="native",
-        gate="roundtime",
+        align="roundtime",
         cadence="isolated",
         clock="common",
         in_place=False,

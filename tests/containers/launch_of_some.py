@@ -15,7 +15,7 @@ from tests.unit.made_worlds import Heard
 def main(image: str) -> None:
     plan = Plan(
         collectives=("allreduce",), sizes=("8", "16", "32", "64"), images=(image,), policies=("host", "single"),
-        isolation=("strict",), launches=2, iters=5, gate="barrier",
+        isolation=("strict",), launches=2, iters=5, align="barrier",
         environments={image: ".venvs/openmpi"},
     )  # fmt: skip
     prepared = prepare(plan, lambda: None)

@@ -27,7 +27,7 @@ images = ["openmpi"]
 policies = [{policies}]
 isolation = [{steps}]
 launches = {launches}
-gate = "barrier"
+align = "barrier"
 timeout = "60s"
 {more}
 """

@@ -472,7 +472,7 @@ def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Docker) -> None
     """The quota comes down once ranks have started: to less than a busy machine leaves them."""
     quota = ("docker", "run", "--rm", "--cpus", "0.5")
     name = f"collbench-tests-quota-{os.getpid()}"
-    measure = ("mpirun", "--bind-to", "none", "-n", "2", "collbench", "allreduce", "-b", "1M", "-e", "1M", "--gate",
+    measure = ("mpirun", "--bind-to", "none", "-n", "2", "collbench", "allreduce", "-b", "1M", "-e", "1M", "--align",
                "barrier", "--budget", "4s", "-J", "/dev/stderr")  # fmt: skip
     command = (*quota, "--name", name, "collbench/openmpi", *measure)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -19,7 +19,7 @@ policies = [{policies}]
 isolation = ["strict", "limits", "ipc", "net", "visible"]
 launches = 1
 iters = 20
-gate = "barrier"
+align = "barrier"
 timeout = "300s"
 """
 
@@ -33,7 +33,7 @@ isolation = ["{step}"]
 launches = {launches}
 budget = "10s"
 cap = 10000000
-gate = "barrier"
+align = "barrier"
 timeout = "300s"
 """
 

@@ -76,7 +76,8 @@ PATHS = ("run", "demo", "launched", "folder", "baseline.json", "plan.toml", "sit
 
 #: Values of flags that nothing in their type tells, and of those that would take long, or be waited for.
 VALUES = {
-    "--by": (*FACTORS, "library", "kernel", "env:UCX_TLS"), "--ignore": (*FACTORS, "env:UCX_TLS", "cpu,kernel", "gate"),
+    "--by": (*FACTORS, "library", "kernel", "env:UCX_TLS"),
+    "--ignore": (*FACTORS, "env:UCX_TLS", "cpu,kernel", "align"),
     "--fail-on": ("slower", "outside", "slower,outside", "slower,,", "unclear"),
     "--given": ("policy=multi", "policy=single", "size=8", "backend=mpi"), "--between": ("host,multi", "a,b"),
     "--margin": ("2%", "0", "0.5", "99%", "100%"), "--predict": ("ranks=64,bytes=1G", "ranks=2", "bytes=8"),

@@ -148,7 +148,7 @@ SIDES: dict[str, tuple[Medians, Medians]] = {
         unlike(samples=Samples(n=100, invalid=20, warmup=5)),
         unlike(samples=Samples(n=100, invalid=20, warmup=5)),
     ),
-    "not-comparable": (fine(), {SMALL: told(SMALL, spread(1.5e-6), gate="barrier"), LARGE: spread(1e-4)}),
+    "not-comparable": (fine(), {SMALL: told(SMALL, spread(1.5e-6), align="barrier"), LARGE: spread(1e-4)}),
     "two-reasons": (fine(), {SMALL: noisy(1e-6), LARGE: told(LARGE, spread(1e-4), contended=True)}),
     "long-reason": (fine(), {SMALL: ["error: " + " ".join(map(str, range(600)))] * 10, LARGE: spread(1e-4)}),
 }

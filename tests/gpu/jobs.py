@@ -111,7 +111,7 @@ def measured(ended: Ended) -> list[dict[str, Any]]:
 
 def plan(where: Path, **keys: object) -> str:
     """A plan file with one sample a case, unless the keys say otherwise (None: left out); returns its path."""
-    short: dict[str, object] = {"iters": 1, "warmup": 0, "gate": "barrier"}
+    short: dict[str, object] = {"iters": 1, "warmup": 0, "align": "barrier"}
     given = {key: value for key, value in (short | keys).items() if value is not None}
     path = where / "plan.toml"
     # JSON's lists, strings, numbers and truth values are TOML's

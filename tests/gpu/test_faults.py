@@ -70,7 +70,7 @@ def test_a_lost_rank(gpus: Gpus, backend: str, kind: signal.Signals, tmp_path: P
     mostly by mpirun first, which ends the job with a code of its own. Either way nothing is left running.
     """
     mark, where = uuid.uuid4().hex, tmp_path / "run"
-    path = plan(tmp_path, collectives=["allreduce"], backends=[backend], sizes=["8", "1M"], iters=None, gate="none",
+    path = plan(tmp_path, collectives=["allreduce"], backends=[backend], sizes=["8", "1M"], iters=None, align="none",
                 budget="60s", cap=10_000_000, cadence="streaming", share_gpu=gpus.count < 2)  # fmt: skip
     process = subprocess.Popen(
         gpus.command(2, "run", path, "-T", str(TIMEOUT), "--out", str(where)),

@@ -18,7 +18,7 @@ PROTOCOLS = {"LL", "LL128", "SIMPLE"}
 
 def one(gpus: Gpus, ranks: int, backend: str, *arguments: str) -> dict[str, Any]:
     """The only record of an all-reduce, with its samples behind a barrier."""
-    plain = ("allreduce", "--backend", backend, "-n", "20", "--gate", "barrier", "--style", "json")
+    plain = ("allreduce", "--backend", backend, "-n", "20", "--align", "barrier", "--style", "json")
     (record,) = measured(gpus.run(ranks, *plain, *gpus.share(ranks), *arguments))
     return record
 

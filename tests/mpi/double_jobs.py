@@ -17,7 +17,7 @@ def one(ended: Ended) -> dict[str, Any]:
 
 
 def measure(mpirun: Command, ranks: int, *arguments: str, **variables: str) -> Ended:
-    command = mpirun(ranks, *arguments, "--gate", "barrier", "--style", "json", program=DOUBLE)
+    command = mpirun(ranks, *arguments, "--align", "barrier", "--style", "json", program=DOUBLE)
     return finish(command, env=variables)
 
 

@@ -48,7 +48,7 @@ def record_of(mpirun: Command, ranks: int, *arguments: str) -> dict[str, Any]:
     ended = finish(mpirun(ranks, *arguments, "--style", "json", program=(OWN_CLOCK, "-m", "collbench")))
     (record,) = ended.records
     if record["status"] == "failed":
-        assert record["gate"] == "roundtime" and "late" in record["reason"]
+        assert record["align"] == "roundtime" and "late" in record["reason"]
         pytest.skip(f"nothing was measured on this crowded machine: {record['reason']}")
     assert ended.code == 0, ended.err
     return record
@@ -74,11 +74,11 @@ def test_of_three_hosts_the_truth_is_within_the_bound(mpirun: Command) -> None:
 
 
 @pytest.mark.parametrize("driver", ["native", "python"])
-@pytest.mark.parametrize("gate", ["roundtime", "auto"])
-def test_a_sample_across_hosts_is_last_out_minus_first_in(mpirun: Command, gate: str, driver: str) -> None:
-    plan = ("allreduce", "-b", "8", "-e", "8", "-n", "200", "--gate", gate, "--driver", driver)
+@pytest.mark.parametrize("align", ["roundtime", "auto"])
+def test_a_sample_across_hosts_is_last_out_minus_first_in(mpirun: Command, align: str, driver: str) -> None:
+    plan = ("allreduce", "-b", "8", "-e", "8", "-n", "200", "--align", align, "--driver", driver)
     record = record_of(mpirun, 2, *plan)
-    if gate == "auto" and record["clock"] == "local":
+    if align == "auto" and record["clock"] == "local":
         assert record["notes"]
         pytest.skip(f"clocks could not be compared well on this crowded machine: {record['notes']}")
     assert (record["driver"], record["clock"]) == (driver, "synced")
@@ -86,18 +86,18 @@ def test_a_sample_across_hosts_is_last_out_minus_first_in(mpirun: Command, gate:
     assert error["hosts"] == 2
     assert error["bound"] > 0
     assert record["seconds"]["p50"] < 60, "12345 s would be the difference of the clocks"
-    if gate == "roundtime":
-        assert record["gate"] == "roundtime"
+    if align == "roundtime":
+        assert record["align"] == "roundtime"
 
 
 def test_a_barrier_is_checked_across_hosts(mpirun: Command) -> None:
-    record = record_of(mpirun, 2, "barrier", "-n", "20", "--gate", "barrier")
-    assert (record["status"], record["gate"], record["check"]["wrong"]) == ("ok", "barrier", 0)
+    record = record_of(mpirun, 2, "barrier", "-n", "20", "--align", "barrier")
+    assert (record["status"], record["align"], record["check"]["wrong"]) == ("ok", "barrier", 0)
 
 
 def test_hosts_that_share_cores_fall_back_to_local_times_or_say_how_good_they_are(mpirun: Command) -> None:
     record = record_of(mpirun, 3, "bcast", "-e", "8", "-n", "20")
-    assert record["gate"] == "barrier"
+    assert record["align"] == "barrier"
     if record["clock"] == "local":
         assert record["notes"]
         assert record["clock_error"] is None

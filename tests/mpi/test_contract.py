@@ -27,7 +27,7 @@ def plan(tmp_path: Path, dtypes: str, roots: list[int], sizes: str, places: str 
         sizes = {sizes}
         iters = 1
         warmup = 0
-        gate = "barrier"
+        align = "barrier"
         """
     )
     return str(path)

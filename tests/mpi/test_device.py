@@ -22,7 +22,7 @@ def plan(tmp_path: Path, backend: str, more: str) -> str:
     path = tmp_path / "device.toml"
     path.write_text(
         f'collectives = {list(collectives.names())}\nbackends = ["{backend}"]\niters = 1\nwarmup = 0\n'
-        f'gate = "barrier"\ndrivers = ["native", "python"]\n{more}\n'
+        f'align = "barrier"\ndrivers = ["native", "python"]\n{more}\n'
     )
     return str(path)
 
@@ -158,7 +158,7 @@ def test_a_server_has_no_gpu(mpirun: Command, collective: str, legs: list[str]) 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
 def test_the_mapping_is_printed(mpirun: Command) -> None:
-    ended = finish(mpirun(2, "bcast", "--backend", "nccl", "-e", "8", "-n", "2", "--gate", "barrier", program=DOUBLE))
+    ended = finish(mpirun(2, "bcast", "--backend", "nccl", "-e", "8", "-n", "2", "--align", "barrier", program=DOUBLE))
     assert "# rank 0: GPU-0 (Double, 0000:00:00.0)\n# rank 1: GPU-1 (Double, 0000:00:00.0)\n" in ended.out
     assert "say nothing" not in ended.out
 
@@ -203,7 +203,7 @@ MIB = 1 << 20
 
 def job(mpirun: Command, where: Path, plan: dict[str, str], **variables: str) -> Ended:
     """Two ranks with a plan; the run is kept in `where`/run."""
-    usual = {"collectives": '["allreduce"]', "sizes": '["8"]', "iters": "2", "gate": '"barrier"'}
+    usual = {"collectives": '["allreduce"]', "sizes": '["8"]', "iters": "2", "align": '"barrier"'}
     path = where / "plan.toml"
     path.write_text("".join(f"{key} = {value}\n" for key, value in (usual | plan).items()))
     flags = ("-T", "8s", "--out", str(where / "run"))
@@ -345,7 +345,7 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
     sizes = '["0", "4100"]' if ranks == 2 else '["4100"]'
     path.write_text(
         f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\nwarmup = 0\n'
-        'gate = "barrier"\n'
+        'align = "barrier"\n'
         f'dtypes = ["int8", "bfloat16", "uint64"]\nsizes = {sizes}\nroots = {sorted({0, ranks - 1})}\n'
         'in_place = [false, true]\nstaging = ["pinned", "pageable"]\n'
     )
@@ -363,7 +363,7 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
 @pytest.mark.torch
 def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
     arguments = (
-        "allreduce", "--backend", "torch-nccl", "-z", "0", "-b", "64", "-e", "64", "-n", "4", "--gate", "barrier",
+        "allreduce", "--backend", "torch-nccl", "-z", "0", "-b", "64", "-e", "64", "-n", "4", "--align", "barrier",
     )  # fmt: skip
     record = one(finish(mpirun(2, *arguments, "--style", "json", program=TORCH)))
     assert (record["status"], record["cadence"], record["burst"]) == ("ok", "streaming", 20)
@@ -375,7 +375,7 @@ def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
 @pytest.mark.torch
 def test_torch_nccl_with_a_server_and_one_gpu(mpirun: Command, torchrun: object) -> None:
     arguments = (
-        "ps_bcast", "--backend", "torch-nccl", "-b", "64", "-e", "64", "-n", "4", "--gate", "barrier", "--style",
+        "ps_bcast", "--backend", "torch-nccl", "-b", "64", "-e", "64", "-n", "4", "--align", "barrier", "--style",
         "json",
     )  # fmt: skip
     record = one(finish(mpirun(2, *arguments, program=TORCH), env={"DOUBLE_GPUS": "1"}))
@@ -392,7 +392,7 @@ def test_another_backend_of_torch_follows_one_that_was_refused(
     path = tmp_path / "plan.toml"
     path.write_text(
         'collectives = ["allreduce"]\nbackends = ["torch-nccl", "torch-gloo"]\nsizes = ["8"]\niters = 2\n'
-        'gate = "barrier"\nunusable = "skip"\n'
+        'align = "barrier"\nunusable = "skip"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=TORCH), env={"DOUBLE_GPUS": "1"})
     assert ended.code == 0, ended.err
@@ -405,7 +405,7 @@ def test_another_backend_of_torch_follows_one_that_was_refused(
 @pytest.mark.torch
 def test_torch_gives_its_memory_back(mpirun: Command, torchrun: object) -> None:
     """Its allocator keeps what was freed; NCCL would miss it in the next case, and another backend in this process."""
-    arguments = ("allreduce", "--backend", "torch-nccl", "-b", "8", "-e", "8", "-n", "2", "--gate", "barrier")
+    arguments = ("allreduce", "--backend", "torch-nccl", "-b", "8", "-e", "8", "-n", "2", "--align", "barrier")
     ended = finish(mpirun(1, *arguments, program=TORCH), env={"DOUBLE_SAYS_MEMORY": "1"})
     assert ended.code == 0, ended.err
     before_trying, before_measuring, at_the_end = 1, 1, 1
@@ -418,7 +418,7 @@ def test_what_does_not_fit_into_torchs_memory_fails_alone(mpirun: Command, torch
     path = tmp_path / "plan.toml"
     path.write_text(
         'collectives = ["allreduce"]\nbackends = ["torch-nccl"]\nsizes = ["8", "4M", "64"]\niters = 2\n'
-        'gate = "barrier"\n'
+        'align = "barrier"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=TORCH), env={"DOUBLE_MEMORY": str(1 << 20)})
     assert ended.code == 1, ended.err

@@ -71,7 +71,7 @@ def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable:
     path = tmp_path / "plan.toml"
     path.write_text(
         'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\n'
-        f'gate = "barrier"\nunusable = "{unusable}"\n'
+        f'align = "barrier"\nunusable = "{unusable}"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
     assert "CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
@@ -113,12 +113,12 @@ def test_errors(mpirun: Command, variables: dict[str, str], code: int, text: str
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("driver", ["native", "python"])
-@pytest.mark.parametrize("gate", ["none", "barrier"])
+@pytest.mark.parametrize("align", ["none", "barrier"])
 def test_a_rank_that_hangs_inside_a_call(
-    mpirun: Command, gate: str, driver: str, left_with: Callable[[int], set[int]]
+    mpirun: Command, align: str, driver: str, left_with: Callable[[int], set[int]]
 ) -> None:
     """The other aborts its communicators. Its wait ends then, and what it waited with is freed: it must not go on."""
-    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1000", "--gate", gate, "-T", "8s")
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1000", "--align", align, "-T", "8s")
     command = mpirun(2, *arguments, "--driver", driver, program=DOUBLE)
     ended = finish(command, env={"DOUBLE_LOST": "hang:1:20", "DOUBLE_SAYS_ABORT": "1"})
     assert ended.code in left_with(3), ended.err
@@ -206,7 +206,7 @@ def test_a_backend_without_its_library_is_skipped_where_the_plan_says_so(mpirun:
     path = tmp_path / "plan.toml"
     path.write_text(
         'collectives = ["allreduce"]\nbackends = ["mpi-staged", "nccl"]\nsizes = ["8"]\niters = 2\n'
-        'gate = "barrier"\nunusable = "skip"\n'
+        'align = "barrier"\nunusable = "skip"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_WITHOUT_NCCL": "all"})
     assert ended.code == 0, ended.err

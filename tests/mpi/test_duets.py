@@ -38,7 +38,7 @@ environments = {{ {vendor} = "{environment}" }}
 ranks = [2]
 oversubscribe = true
 launches = {launches}
-gate = "barrier"
+align = "barrier"
 timeout = "{timeout}"
 {more}
 [sides.base]

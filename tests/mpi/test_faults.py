@@ -17,7 +17,7 @@ from tests.processes import LIMIT, wait_for
 from tests.runs import read_run
 
 #: 80 samples a size and some 37 operations around them: the fault falls into the second size.
-SWEEP = ("allreduce", "-b", "8", "-e", "64", "-n", "80", "--gate", "barrier", "--driver", "python")
+SWEEP = ("allreduce", "-b", "8", "-e", "64", "-n", "80", "--align", "barrier", "--driver", "python")
 
 
 def sizes_on_disk(where: Path) -> list[int]:
@@ -122,7 +122,7 @@ def test_ctrl_c_and_sigterm(mpirun: Command, vendor: str, tmp_path: Path, number
 @pytest.mark.parametrize("what", ["records.jsonl", "."])
 def test_a_run_that_is_removed_while_it_is_written(mpirun: Command, tmp_path: Path, what: str) -> None:
     where = tmp_path / "run"
-    command = mpirun(2, "allreduce", "-e", "1G", "--budget", "1s", "--gate", "barrier", "--out", str(where))
+    command = mpirun(2, "allreduce", "-e", "1G", "--budget", "1s", "--align", "barrier", "--out", str(where))
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
         start_new_session=True,
@@ -150,7 +150,7 @@ def test_a_full_disk(mpirun: Command, tmp_path: Path) -> None:
     if mounted.returncode != 0:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        command = mpirun(2, "allreduce", "-e", "64", "-n", "8000", "--gate", "barrier", "--out", str(disk / "run"))
+        command = mpirun(2, "allreduce", "-e", "64", "-n", "8000", "--align", "barrier", "--out", str(disk / "run"))
         ended = finish(command)
         assert ended.code == 1
         assert len(ended.messages) == 1

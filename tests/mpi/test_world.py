@@ -1,4 +1,4 @@
-"""A world of real ranks: what rank 0 prints, drivers and gates, the control plane, plans, the native form of calls."""
+"""A world of real ranks: what rank 0 prints, drivers, alignment, the control plane, plans, the native form of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import collbench
 from collbench import collectives
 from collbench.run.experiment import cases_of
 from collbench.schema.axes import THREAD_LEVELS
-from collbench.schema.case import GATES
+from collbench.schema.case import ALIGNMENTS
 from collbench.schema.plan import Plan
 from collbench.timing.loop import native_loop
 from tests.mpi.jobs import Command, environment, finish
@@ -76,18 +76,20 @@ def test_the_native_loop_is_built_here() -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("driver", ["native", "python"])
-@pytest.mark.parametrize("gate", GATES)
-def test_driver_and_gate_are_what_was_asked_for(mpirun: Command, gate: str, driver: str) -> None:
-    ended = finish(mpirun(2, "allreduce", "-e", "8", "-n", "40", "--gate", gate, "--driver", driver, "--style", "json"))
+@pytest.mark.parametrize("align", ALIGNMENTS)
+def test_driver_and_alignment_are_what_was_asked_for(mpirun: Command, align: str, driver: str) -> None:
+    ended = finish(
+        mpirun(2, "allreduce", "-e", "8", "-n", "40", "--align", align, "--driver", driver, "--style", "json")
+    )
     (record,) = ended.records
-    assert (record["driver"], record["gate"], record["clock"]) == (driver, gate, "common")
+    assert (record["driver"], record["align"], record["clock"]) == (driver, align, "common")
     if record["status"] == "failed":  # a crowded machine may make every sample late; then it must say so
-        assert gate == "roundtime"
+        assert align == "roundtime"
         assert "late" in record["reason"]
         pytest.skip(f"nothing was measured on this crowded machine: {record['reason']}")
     assert record["samples"]["n"] == 40
     assert len(record["ranks"]["p50"]) == 2
-    if gate != "roundtime":
+    if align != "roundtime":
         assert record["samples"]["invalid"] == 0
 
 
@@ -118,7 +120,7 @@ def test_more_ranks_than_cores_is_said(mpirun: Command) -> None:
     ended = finish(mpirun(ranks, "allreduce", "-e", "8", "-n", "10", "--style", "json"))
     (record,) = ended.records
     assert record["oversubscribed"] is True
-    assert record["gate"] == "barrier"
+    assert record["align"] == "barrier"
 
 
 @pytest.mark.mpi
@@ -225,7 +227,7 @@ def test_sizes_are_rounded_as_nccl_tests_does_and_shown(mpirun: Command) -> None
 @pytest.mark.mpi
 def test_ranks_measure_what_is_asked_and_execute_the_rest_of_it_briefly(mpirun: Command, tmp_path: Path) -> None:
     plan = Plan(
-        collectives=("allreduce", "bcast"), sizes=("8", "1K", "64K"), backends=("mpi",), iters=20, gate="barrier"
+        collectives=("allreduce", "bcast"), sizes=("8", "1K", "64K"), backends=("mpi",), iters=20, align="barrier"
     )
     cases = [case.identity for case in cases_of(plan, "mpi", 2)]
     some = plan.of_world([cases[4], cases[1]], [cases[2]])

@@ -26,7 +26,7 @@ from collbench.run.sampling import LARGEST_BATCH, LONGEST_BATCH, StopRule
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.axes import DRIVERS, MOST_SIZES, THREAD_LEVELS, Sizes
-from collbench.schema.case import CADENCES, GATES, Case, Where
+from collbench.schema.case import ALIGNMENTS, CADENCES, Case, Where
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Seconds, Status, Work
 from collbench.schema.samples import ALL_RANKS_LIMIT
@@ -81,7 +81,7 @@ complete = st.builds(
     seconds=st.none() | seconds,
     ranks=st.none() | ranks,
     driver=st.none() | st.sampled_from(DRIVERS),
-    gate=st.none() | st.sampled_from(GATES),
+    align=st.none() | st.sampled_from(ALIGNMENTS),
     cadence=st.none() | st.sampled_from(CADENCES),
     clock=st.sampled_from([None, "common", "local"]),
     in_place=st.none() | st.booleans(),
@@ -99,7 +99,7 @@ documents = st.builds(
     title=text,
     ranks=st.integers(1, 2**20),
     protocol=st.builds(
-        Protocol, gate=text, cadence=text, warmup=amount, check=amount, iters=st.none() | amount, budget=duration,
+        Protocol, align=text, cadence=text, warmup=amount, check=amount, iters=st.none() | amount, budget=duration,
         floor=amount, cap=amount, timeout=duration,
     ),
     thread_level=st.dictionaries(text, text, max_size=2),

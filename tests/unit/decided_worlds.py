@@ -32,7 +32,7 @@ sizes = ["8", "64K"]
 launches = 12
 until = "decided"
 timeout = "5s"
-gate = "barrier"
+align = "barrier"
 engine = "fake"
 """
 

@@ -26,14 +26,14 @@ from collbench.launch.collect import placed_case
 from collbench.launch.engines import fake
 from collbench.launch.waiting import LONGEST_PASS
 from collbench.schema import record as records
-from collbench.schema.case import Case, Gate, Where
+from collbench.schema.case import Alignment, Case, Where
 from collbench.schema.plan import Plan, load_plan
 from collbench.schema.record import Duet, Record
 from collbench.schema.world import LONGEST_REPORT, UNREACHABLE, Order, Report, SliceRule
 
 PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("single", "multi"), isolation=("strict",),
-    sizes=("8", "16", "32"), launches=1, timeout="5s", gate="barrier", engine="fake",
+    sizes=("8", "16", "32"), launches=1, timeout="5s", align="barrier", engine="fake",
 )  # fmt: skip
 
 #: Rounds of a case here, where a test does not say.
@@ -97,7 +97,7 @@ class Worlds:
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     apart: Collection[str] = ()
-    ready: Mapping[str, tuple[Gate, int]] = field(default_factory=dict)
+    ready: Mapping[str, tuple[Alignment, int]] = field(default_factory=dict)
     skips: Collection[tuple[str, int]] = ()
     wrong: Collection[tuple[str, int]] = ()
     quota: Collection[str] = ()
@@ -178,13 +178,13 @@ class _Ranks:
         if (self._place, size) in self._all.skips:
             self.leave(case, status="skipped", reason="cannot")
             return
-        gate, slack = self._all.ready.get(self._place, ("barrier", 0))
+        align, slack = self._all.ready.get(self._place, ("barrier", 0))
         shortest = 1.0 if self._place in self._all.quota else 0.0
-        ready = Report(at="ready", gate=gate, slack=slack, shortest=shortest, samples=self._samples)
+        ready = Report(at="ready", align=align, slack=slack, shortest=shortest, samples=self._samples)
         order = yield from self._asked(ready, "before", size)
         while order.act == "slice":
             number = 0 if order.anew else number + 1
-            report = Report(at="slice", gate=order.gate, n=20, late=self._all.late(self._place, size, order),
+            report = Report(at="slice", align=order.align, n=20, late=self._all.late(self._place, size, order),
                             seconds=self._all.seconds(self._place, size, number), halves=(1e-5, 2e-5),
                             asleep=self._all.asleep(self._place, number), slept=self._all.slept)  # fmt: skip
             report = msgspec.structs.replace(report, **self._all.odd.get(self._place, {}))

@@ -28,7 +28,7 @@ isolation = ["strict"]
 sizes = ["8", "64K"]
 launches = 8
 timeout = "5s"
-gate = "barrier"
+align = "barrier"
 engine = "fake"
 """
 

@@ -115,7 +115,9 @@ def write(
         ):
             told = witness if case.where.storage else None
             cells[case] = [
-                made_record(case, launch, 0.1 * factor, work=RATE, transport=told, driver=None, gate=None, cadence=None)
+                made_record(
+                    case, launch, 0.1 * factor, work=RATE, transport=told, driver=None, align=None, cadence=None
+                )
                 for launch, factor in enumerate(factors)
             ]
     return observe(write_run(path, {**cells, **(more or {})}, **fields))

@@ -24,7 +24,7 @@ def program_case(policy: str = "host", isolation: str | None = None, **values: A
 def program_record(case: Case, launch: int, seconds: float, cpu: float | None = None, **fields: Any) -> Record:
     """Nine samples and a warm-up of one executed program, which took so many CPU seconds for each (else: all)."""
     used = CpuTime(user=10 * (seconds if cpu is None else cpu), system=0.0, wall=10 * seconds)
-    facts = {"driver": None, "gate": None, "cadence": None, "clock": "local", "in_place": None, "transport": None}
+    facts = {"driver": None, "align": None, "cadence": None, "clock": "local", "in_place": None, "transport": None}
     work = Work(amount=1000, unit="events", shown="rate")
     taken = Samples(n=9, invalid=0, warmup=1)
     return made_record(case, launch, seconds, **facts | {"work": work, "cpu": used, "samples": taken} | fields)

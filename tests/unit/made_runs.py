@@ -32,7 +32,7 @@ Entry = float | str | Record | None
 
 _CASE = case_of("allreduce", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 1024,
                               "dtype": "float32", "op": "sum", "ranks": 2})  # fmt: skip
-_PROTOCOL = Protocol(gate="roundtime", cadence="isolated", warmup=5, check=1, iters=100, budget=0.25, floor=20,
+_PROTOCOL = Protocol(align="roundtime", cadence="isolated", warmup=5, check=1, iters=100, budget=0.25, floor=20,
                      cap=10000, timeout=300.0)  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def made_record(case: Case, launch: int, median: float, mean: float | None = Non
         check=ResultCheck(wrong=0), samples=Samples(n=100, invalid=0, warmup=5), seconds=seconds,
         ranks=Ranks(p50=(median,) * case.where.ranks, binding=("0",) * case.where.ranks,
                     container=(None,) * case.where.ranks),
-        driver=case["driver"], gate="roundtime", cadence="isolated", clock="common", in_place=case["in_place"],
+        driver=case["driver"], align="roundtime", cadence="isolated", clock="common", in_place=case["in_place"],
         transport="shared memory", contended=False, oversubscribed=False,
     )  # fmt: skip
     return msgspec.structs.replace(found, **fields)

@@ -59,7 +59,7 @@ def recorded(made: Made, case: Case, launch: int, seconds: float, **fields: Any)
         case, launch, seconds, work=made.work, check=ResultCheck(wrong=0, figures=made.figures),
         samples=Samples(n=5, invalid=0, warmup=1),
         cpu=CpuTime(user=5.4 * seconds, system=0.3 * seconds, wall=6 * seconds),
-        driver=None, gate=None, cadence=None, clock="local", in_place=None, transport=None,
+        driver=None, align=None, cadence=None, clock="local", in_place=None, transport=None,
     )  # fmt: skip
     assert found.seconds is not None
     ends = {"min": 0.99, "p95": 1.01, "p99": 1.01, "max": 1.01}

@@ -28,7 +28,7 @@ from collbench.schema.store import YardstickReading
 
 PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("host",), sizes=("8", "16"), launches=2, timeout="5s",
-    gate="barrier",
+    align="barrier",
 )  # fmt: skip
 
 #: The arguments are read, `good` leaves a whole run, and `first` is true in the first launch alone.

@@ -363,7 +363,7 @@ AT_2K = MULTI.having(size=2048)
      (records(AT_2K, 5, check=ResultCheck(wrong=17)), "host", "failed"),
      ([*records(AT_2K, 5)[:9], made_record(AT_2K, 9, 5 * US, check=ResultCheck(wrong=1))], "host", "not comparable"),
      # a barrier makes small operations look faster; a side that passed one is the fastest, and not known to be the best
-     (records(AT_2K, 10, gate="barrier"), "multi strict", "not comparable"),
+     (records(AT_2K, 10, align="barrier"), "multi strict", "not comparable"),
      (records(AT_2K, 5, cadence="streaming"), "multi strict", "not comparable")],
 )  # fmt: skip
 def test_what_is_not_compared_is_not_known(advised: Advised, at_2k: list[Entry] | None, take: str, kind: str) -> None:
@@ -376,12 +376,12 @@ def test_what_is_not_compared_is_not_known(advised: Advised, at_2k: list[Entry] 
 
 
 def test_what_differs_in_the_way_of_measuring_is_told_and_one_launch_changes_nothing(advised: Advised) -> None:
-    advice = advised({HOST: around(20), MULTI: records(MULTI, 10, gate="barrier")})
+    advice = advised({HOST: around(20), MULTI: records(MULTI, 10, align="barrier")})
     (why,) = (one.why for one in advice.sizes[0].apart.values())
     pair = pair_of(advice.question, 1024, *advice.question.options)
     assert why is not None and why.values == method_differences(pair) != ()
     slower = records(MULTI, 40)
-    slower[3] = made_record(MULTI, 3, 40 * US, gate="barrier")
+    slower[3] = made_record(MULTI, 3, 40 * US, align="barrier")
     advice = advised({HOST: around(20), MULTI: slower})
     assert taken(advice) == [("host", 1024)] and advice.sizes[0].bound == 1.0
 

@@ -248,7 +248,7 @@ def record() -> dict[str, Any]:
 
 def test_a_median_for_native_floor(record: dict[str, Any]) -> None:
     native_floor = bench("native_floor")
-    found = native_floor.from_record(record | {"gate": "roundtime"}, SimpleNamespace(name="Open MPI"), "python", 3)
+    found = native_floor.from_record(record | {"align": "roundtime"}, SimpleNamespace(name="Open MPI"), "python", 3)
     assert (found.library, found.kind, found.round, found.collective) == ("Open MPI", "python", 3, "allreduce")
     assert (found.bytes, found.p50, found.samples) == (8, record["seconds"]["p50"], 6)
     with pytest.raises(native_floor.LaunchFailed):

@@ -136,8 +136,8 @@ def test_a_file_without_a_backend(put: Put, text: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "fields", "named"),
-    [(["--exclusive"], {"hosts": (1, 2), "how": "blocks"}, 'gate = "barrier"'),  # gates differ between one and several
-     (["--exclusive"], {"hosts": (1, 2), "how": "blocks", "gate": "barrier"}, None),
+    [(["--exclusive"], {"hosts": (1, 2), "how": "blocks"}, 'align = "barrier"'),  # it differs between one and several
+     (["--exclusive"], {"hosts": (1, 2), "how": "blocks", "align": "barrier"}, None),
      (["--exclusive"], {"hosts": (2,)}, None), (["--partition=gpu", "--exclusive"], {}, None),
      ([], {}, "--exclusive"), (["--partition=gpu"], {}, "--exclusive")],  # nodes that may be shared
 )  # fmt: skip

@@ -97,13 +97,13 @@ def records_of(collbench: Collbench, *flags: object) -> list[dict[str, Any]]:
 
 
 def test_flags_reach_the_measurement(collbench: Collbench) -> None:
-    flags = "-b 1K -e 1K -n 7 -w 2 -c 0 -d half -o max --gate barrier --in-place --ranks 2"
+    flags = "-b 1K -e 1K -n 7 -w 2 -c 0 -d half -o max --align barrier --in-place --ranks 2"
     (record,) = records_of(collbench, *flags.split())
     what, how = record["case"]["what"], record["case"]["how"]
     assert (what["dtype"], what.get("op"), how.get("in_place", False)) == ("float16", "max", True)
     assert record["work"] == {"amount": 1024, "unit": "bytes", "shown": "time", "count": 512, "bus_factor": 1.0}
     assert record["samples"] == {"n": 7, "invalid": 0, "warmup": 2, "file": None}
-    assert (record["gate"], record["check"]["wrong"]) == ("barrier", None)
+    assert (record["align"], record["check"]["wrong"]) == ("barrier", None)
 
 
 @pytest.mark.slow

@@ -54,7 +54,17 @@ from collbench.run.turns import _slice, sampled_in_turns
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
 from collbench.schema.world import Order, SliceRule
-from collbench.timing.loop import Call, GateSetting, Line, Messages, Stage, Stamps, clock_step, lattice, native_loop
+from collbench.timing.loop import (
+    AlignmentSetting,
+    Call,
+    Line,
+    Messages,
+    Stage,
+    Stamps,
+    clock_step,
+    lattice,
+    native_loop,
+)
 
 SECOND = 10**9
 
@@ -324,7 +334,7 @@ def test_what_is_no_exchange_is_refused(missing: str) -> None:
         loop.exchange(*given.values())
 
 
-# Ranks on hosts whose clocks disagree: what they find out, which gate and clock they take, what is recorded ----------
+# Ranks on hosts whose clocks disagree: what they find out, which align and clock they take, what is recorded ----------
 
 
 AHEAD = SimulatedClock(offset=10**13, drift=5e-6)
@@ -405,19 +415,19 @@ def test_the_gate_keeps_up_with_the_clocks_and_a_sleep_between_slices_is_no_doub
     is to be blamed for."""
     on_hosts(*THREE)
     rule = SliceRule(seconds=2e-3, operations=10, discard=5, discard_seconds=1e-4)
-    order = Order(act="slice", gate="barrier", seconds=2e-3, rule=rule)
+    order = Order(act="slice", align="barrier", seconds=2e-3, rule=rule)
 
     def body(session: Any) -> None:
         barrier = Operation(None, (), Call((Stage(session.signals.barrier),)), False, 0)
         timed, clocks = TimedCall(barrier, session, "python", None), clocks_of(session, 3)
-        gate = GateSetting("roundtime", session.signals, 5_000, clocks.line)
-        sampling = Sampling(timed, method(3), gate, [], clocks=clocks)
+        align = AlignmentSetting("roundtime", session.signals, 5_000, clocks.line)
+        sampling = Sampling(timed, method(3), align, [], clocks=clocks)
         sampling.take(3)
         assert len(clocks.past) == 3 and len(sampling.stamps.late) == 3
-        assert gate.line != sampling.gate.line == clocks.line and sampling.gate.slack == 5_000
+        assert align.line != sampling.align.line == clocks.line and sampling.align.slack == 5_000
         clocks = clocks_of(session, 3)
-        gate = GateSetting("barrier", session.signals)
-        sampling = Sampling(timed, method(3, clock="synced"), gate, [], clocks=clocks)
+        align = AlignmentSetting("barrier", session.signals)
+        sampling = Sampling(timed, method(3, clock="synced"), align, [], clocks=clocks)
         for _ in range(2):
             session.turn_back(session.moment() + 3600 * 10**9)
             report = _slice(sampling, order, Unwatched(), "barrier")
@@ -430,7 +440,7 @@ def test_the_gate_keeps_up_with_the_clocks_and_a_sleep_between_slices_is_no_doub
 def test_slices_last_twenty_times_as_long_as_their_synchronisation() -> None:
     pair = Mock(wait=Mock(return_value=Order(act="end")))
     sampling: Any = SimpleNamespace(
-        clocks=SimpleNamespace(lasted=4_000_000), gate=SimpleNamespace(kind="barrier", slack=0),
+        clocks=SimpleNamespace(lasted=4_000_000), align=SimpleNamespace(kind="barrier", slack=0),
         method=SimpleNamespace(stop=StopRule.fixed(1)),
         timed_call=SimpleNamespace(session=SimpleNamespace(world=AloneWorld())),
     )  # fmt: skip
@@ -456,14 +466,14 @@ def test_there_is_nothing_to_synchronise_on_one_clock_or_without_messages(on_hos
     assert on_ranks(2, body) == [[False, True, False]] * 2
 
 
-@pytest.mark.parametrize(("plan", "gate"), [("auto", "roundtime"), ("roundtime", "roundtime"), ("barrier", "barrier")])
+@pytest.mark.parametrize(("plan", "align"), [("auto", "roundtime"), ("roundtime", "roundtime"), ("barrier", "barrier")])
 @pytest.mark.parametrize("name", ["allreduce", "barrier"])
-def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: OnHosts, name: str, plan: str, gate: str) -> None:
-    common = record_of(name, gate=plan)
+def test_a_sample_on_good_clocks_is_as_on_one(on_hosts: OnHosts, name: str, plan: str, align: str) -> None:
+    common = record_of(name, align=plan)
     assert (common.clock, common.clock_error) == ("common", None)
     on_hosts(*THREE)
-    record = record_of(name, gate=plan)
-    assert (record.status, record.gate, record.clock, record.notes) == ("ok", gate, "synced", ())
+    record = record_of(name, align=plan)
+    assert (record.status, record.align, record.clock, record.notes) == ("ok", align, "synced", ())
     assert record.check is not None and record.check.wrong == 0
     assert record.clock_error is not None and record.clock_error.hosts == 3
     assert record.clock_error.seen < 2e-7 < record.clock_error.bound < 3e-6 + LARGEST_RATE * 0.5
@@ -529,7 +539,7 @@ def test_clocks_are_trusted_up_to_200_ns_or_5_percent_of_the_operation(operation
     entered = np.arange(3)
     pilot = Stamps(entered, entered + operation, np.zeros(3, bool), np.zeros((3, 0), np.int64))
     session = SimpleNamespace(world=AloneWorld(), signals=None)
-    timed_call: Any = SimpleNamespace(session=session, run=lambda gate, number: pilot)
+    timed_call: Any = SimpleNamespace(session=session, run=lambda align, number: pilot)
     assert (trusted(clocks, timed_call, "barrier", may_change=True) is None) == good
 
 
@@ -537,21 +547,21 @@ def test_clocks_are_trusted_up_to_200_ns_or_5_percent_of_the_operation(operation
 WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-2) for n in range(60)))
 
 
-@pytest.mark.parametrize(("gate", "changed"), [("auto", True), ("barrier", False)])
-def test_on_bad_clocks_a_sample_is_the_largest_local_time(on_hosts: OnHosts, gate: str, changed: bool) -> None:
+@pytest.mark.parametrize(("align", "changed"), [("auto", True), ("barrier", False)])
+def test_on_bad_clocks_a_sample_is_the_largest_local_time(on_hosts: OnHosts, align: str, changed: bool) -> None:
     on_hosts(SimulatedClock(), WILD)
-    record = record_of(gate=gate)
-    assert (record.status, record.gate, record.clock, record.clock_error) == ("ok", "barrier", "local", None)
+    record = record_of(align=align)
+    assert (record.status, record.align, record.clock, record.clock_error) == ("ok", "barrier", "local", None)
     assert record.seconds is not None and record.seconds.max < 1e-4, "clocks that are hours apart are not compared"
     (note,) = record.notes
-    assert note.startswith("gate barrier, ") == changed
+    assert note.startswith("align barrier, ") == changed
     assert "5%" in note and "200 ns" in note
 
 
 def test_the_gate_of_the_plan_is_taken_whatever_the_clocks_are_like(on_hosts: OnHosts) -> None:
     on_hosts(SimulatedClock(), WILD)
-    record = record_of(gate="roundtime", iters=10)
-    assert (record.gate, record.clock, record.notes) == ("roundtime", "synced", (DIFFER,))
+    record = record_of(align="roundtime", iters=10)
+    assert (record.align, record.clock, record.notes) == ("roundtime", "synced", (DIFFER,))
     assert record.clock_error is not None and record.clock_error.seen > 1e-6
 
 
@@ -578,7 +588,7 @@ def test_how_well_the_clocks_agree_is_in_the_table_and_apart_from_local_times() 
         error = ClockError(bound=bound, seen=seen, hosts=4)
         style.add(made_record(made_case(size=size), 0, 1e-6, clock="synced", clock_error=error))
     text = style.end()
-    assert "gate roundtime" in text
+    assert "align roundtime" in text
     assert all(number in text.splitlines()[-1] for number in ("4 hosts", "0.4 us", "6.2 us"))
 
 

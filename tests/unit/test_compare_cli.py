@@ -167,11 +167,13 @@ def test_a_baseline_stands_for_its_run(compare: Collbench, runs: tuple[Path, Pat
 
 
 def test_a_baseline_remembers_how_it_was_measured_and_where(compare: Collbench, tmp_path: Path) -> None:
-    kept = saved(compare, write_run(tmp_path / "a", {PLAIN: [made_record(PLAIN, 0, 1e-6, gate="barrier")]}))
+    kept = saved(compare, write_run(tmp_path / "a", {PLAIN: [made_record(PLAIN, 0, 1e-6, align="barrier")]}))
     run = write_run(tmp_path / "b", {PLAIN: [1e-6]})
     (refused,) = comparisons(compare, run, "--baseline", kept)
-    assert refused["verdict"] == "not comparable" and "gate barrier against roundtime; " in refused["why"]
-    assert "--gate " in refused["why"] and comparisons(compare, run, "--baseline", kept, "--ignore", "gate")[0]["ratio"]
+    assert refused["verdict"] == "not comparable" and "align barrier against roundtime; " in refused["why"]
+    assert (
+        "--align " in refused["why"] and comparisons(compare, run, "--baseline", kept, "--ignore", "align")[0]["ratio"]
+    )
     xeon = write_run(tmp_path / "c", {PLAIN: [1e-6]}, hosts=(made_runs.host(cpu="Xeon"),))
     elsewhere = compare(xeon, "--baseline", kept)
     assert elsewhere.code == 2 and "cpu: EPYC 7003 against Xeon" in elsewhere.err
@@ -375,9 +377,9 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
     others: dict[str, Sequence[Entry]] = {
         "1 failed": ["12 elements are wrong"] * 10, "1 missing": [],
         "1 failed ": one_of(msgspec.structs.replace(right[3], check=ResultCheck(wrong=5))),
-        "1 not comparable": all_with(gate="barrier"), "1 not comparable ": all_with(work=NOTHING),
+        "1 not comparable": all_with(align="barrier"), "1 not comparable ": all_with(work=NOTHING),
         "1 skipped": one_of(made_failure(large, 3, "no such", "skipped")),
-        "1 with launches measured differently": one_of(msgspec.structs.replace(right[3], gate="barrier")),
+        "1 with launches measured differently": one_of(msgspec.structs.replace(right[3], align="barrier")),
         "1 with unchecked results": all_with(check=ResultCheck(wrong=None)),
         "1 on a shared GPU": all_with(shared_gpu=True), "1 with most samples late": all_with(samples=LATE),
     }  # fmt: skip

@@ -297,9 +297,9 @@ def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, st
 
 def after_fallbacks(blocks: int, *fell_back: int) -> str:
     """How the only comparison stands where the host's launches of these numbers fell back to a barrier."""
-    ways: list[list[Way]] = [[(("gate", "roundtime"),)] * blocks for _ in range(2)]
+    ways: list[list[Way]] = [[(("align", "roundtime"),)] * blocks for _ in range(2)]
     for number in fell_back:
-        ways[0][number] = (("gate", "barrier"),)
+        ways[0][number] = (("align", "barrier"),)
     cells = [made_cell(case, [1e-5] * blocks, of_case, until_decided=True)
              for case, of_case in zip((HOST, SINGLE), ways, strict=True)]  # fmt: skip
     (state,) = states(standing(cells, blocks, 20))

@@ -386,7 +386,7 @@ def test_columns_of_the_table(stored_run: Path) -> None:
     first, second = run.records[:2]
     assert first.case["in_place"] != second.case["in_place"]
     printer = new_style("table")
-    other_gate = msgspec.structs.replace(second, gate="barrier")
+    other_gate = msgspec.structs.replace(second, align="barrier")
     text = "".join([printer.begin(run.manifest), printer.add(first), printer.add(other_gate), printer.end()])
     heads = re.split(r" {2,}", text.splitlines()[3].strip())
     assert ", ".join(rows(section("styles.md", "table"), "column", "meaning")).split(", ") == heads

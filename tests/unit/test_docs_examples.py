@@ -239,7 +239,19 @@ def test_the_new_collective_on_mpi(extended: tuple[str, str], driver: str) -> No
     assert mpi_vendor() in ("openmpi", "mpich")
     flags = ("-d", "all", "-o", "all", "--in-place", "both", "-b", "4100", "-e", "4100", "-n", "2", "--driver", driver)
     ended = finish(
-        [str(BIN / "mpirun"), "-n", "2", sys.executable, *extended, "scan", *flags, "--gate", "none", "--style", "json"]
+        [
+            str(BIN / "mpirun"),
+            "-n",
+            "2",
+            sys.executable,
+            *extended,
+            "scan",
+            *flags,
+            "--align",
+            "none",
+            "--style",
+            "json",
+        ]
     )
     assert ended.code == 0, ended.err
     assert all(map(right, ended.records))
@@ -288,7 +300,7 @@ def test_one_entry_makes_a_flag_and_a_check(
 ) -> None:
     shown = " ".join(told(extended, bare_environment, "bcast", "--help").stdout.split())
     assert "--chunk N chunked: bytes that are copied at once; 0: all of them. [default: 0]" in shown
-    flags = ("-b", "1K", "-e", "1K", "-n", "2", "--gate", "none")
+    flags = ("-b", "1K", "-e", "1K", "-n", "2", "--align", "none")
     _, (record,) = start(extended, bare_environment, "allreduce", "--backend", "chunked", "--chunk", "64", *flags)
     assert right(record) and record["case"]["how"]["chunk"] == 64
     _, (record,) = start(extended, bare_environment, "allreduce", "--backend", "chunked", *flags)

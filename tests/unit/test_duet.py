@@ -44,7 +44,7 @@ from collbench.launch.cells import LaunchCell, LaunchPart
 from collbench.launch.duet import CHECKED
 from collbench.launch.engines import fake
 from collbench.launch.expansion import MOST_WORLDS
-from collbench.schema.case import Gate
+from collbench.schema.case import Alignment
 from collbench.schema.plan import Plan
 from collbench.schema.world import Order, SliceRule
 from collbench.timing.loop import LARGEST_SLACK
@@ -195,12 +195,12 @@ def test_how_long_the_slices_of_a_world_take(operation: float, seconds: float) -
     assert SliceRule().lasts(operation) == pytest.approx(seconds)
 
 
-ROUNDTIME = msgspec.structs.replace(PLAN, gate="auto", sizes=("8",))
-BOTH: dict[str, tuple[Gate, int]] = {A: ("roundtime", 1000), B: ("roundtime", 1000)}
+ROUNDTIME = msgspec.structs.replace(PLAN, align="auto", sizes=("8",))
+BOTH: dict[str, tuple[Alignment, int]] = {A: ("roundtime", 1000), B: ("roundtime", 1000)}
 Late = Callable[[str, int, Order], int]
 ROUND, BARRIER, HIGHEST = "roundtime", "barrier", LARGEST_SLACK
-#: What B or A need, how many of 20 samples are late, what the plan says, and gates and slacks of the slices of both.
-GATES: dict[str, tuple[dict[str, tuple[Gate, int]], Late, dict[str, Any], list[tuple[str, int]]]] = {
+#: What B or A need, how many of 20 samples are late, what the plan says, and how the slices of both align, with slacks.
+ALIGNMENTS: dict[str, tuple[dict[str, tuple[Alignment, int]], Late, dict[str, Any], list[tuple[str, int]]]] = {
     "the larger slack": ({B: ("roundtime", 5000)}, lambda *_: 0, {}, [(ROUND, 5000)] * 3),
     "the barrier of one": ({B: ("barrier", 0)}, lambda *_: 0, {}, [(BARRIER, 1000)] * 3),
     "5 % late": ({}, lambda place, *_: int(place == B), {}, [(ROUND, 1000)] * 3),
@@ -211,32 +211,36 @@ GATES: dict[str, tuple[dict[str, tuple[Gate, int]], Late, dict[str, Any], list[t
     ),
     "late at the largest slack": ({A: ("roundtime", HIGHEST)}, lambda *_: 2, {}, [(ROUND, HIGHEST)] * 3),
     "mostly late": (
-        {}, lambda place, size, order: 15 * (place == B and order.gate == "roundtime"), {},
+        {}, lambda place, size, order: 15 * (place == B and order.align == "roundtime"), {},
         [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000), *[(BARRIER, 64000)] * 3],
     ),
-    "mostly late, and the plan fixes the gate": (
-        {}, lambda *_: 15, {"gate": "roundtime"}, [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000)],
+    "mostly late, and the plan fixes the align": (
+        {}, lambda *_: 15, {"align": "roundtime"}, [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000)],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("which", GATES)
+@pytest.mark.parametrize("which", ALIGNMENTS)
 def test_gate_and_slack_are_those_of_the_world_that_needs_more(which: str) -> None:
-    ready, late, values, expected = GATES[which]
+    ready, late, values, expected = ALIGNMENTS[which]
     worlds = Worlds(ready=BOTH | ready, late=late)
     heard = carried_out(worlds, ROUNDTIME, **values)
     for place in (A, B):
-        assert [(order.gate, order.slack) for order in worlds.slices(place)] == expected
-        gates = [order.gate for order in worlds.slices(place)]
-        assert [order.anew for order in worlds.slices(place)] == [n == gates.index(g) for n, g in enumerate(gates)]
-    assert {len(duet_of(record).slices) for record in heard.records} == {ROUNDS}, "what is before another gate is none"
+        assert [(order.align, order.slack) for order in worlds.slices(place)] == expected
+        alignments = [order.align for order in worlds.slices(place)]
+        assert [order.anew for order in worlds.slices(place)] == [
+            n == alignments.index(g) for n, g in enumerate(alignments)
+        ]
+    assert {len(duet_of(record).slices) for record in heard.records} == {ROUNDS}, (
+        "what is before another alignment is none"
+    )
 
 
 def test_hopeless_rounds_in_a_row_end_a_gate_early(monkeypatch: pytest.MonkeyPatch) -> None:
     with_rounds(monkeypatch, SliceRule(rounds=20))
-    worlds = Worlds(ready=BOTH, late=lambda place, size, order: 15 if order.gate == "roundtime" else 0)
+    worlds = Worlds(ready=BOTH, late=lambda place, size, order: 15 if order.align == "roundtime" else 0)
     carried_out(worlds, ROUNDTIME)
-    assert [order.gate for order in worlds.slices(A)] == ["roundtime"] * 6 + ["barrier"] * 20
+    assert [order.align for order in worlds.slices(A)] == ["roundtime"] * 6 + ["barrier"] * 20
 
 
 def test_a_round_without_a_sample_in_time_does_not_count_for_the_ratio() -> None:

@@ -227,9 +227,9 @@ def test_worlds_that_cannot_be_measured(
     assert isinstance(too_large, DoesNotFit) and "size 1.00 TiB" in str(too_large) and "2 ranks" in str(too_large)
     differing = refused(made, plan(), other_requests)
     monkeypatch.setattr("collbench.run.experiment.have_common_clock", lambda ranks: False)
-    no_start = refused(made, plan(gate="roundtime"), without_messages)
+    no_start = refused(made, plan(align="roundtime"), without_messages)
     made(MadeBackend())
-    assert [record.status for record in carried_out(plan(gate="barrier")).records] == ["ok", "ok"]
+    assert [record.status for record in carried_out(plan(align="barrier")).records] == ["ok", "ok"]
     with pytest.raises(WorldMismatch) as elsewhere:
         carried_out(plan(), replace(OPTIONS, places=()))
     assert (type(differing), type(no_start)) == (WorldMismatch, RequestError)

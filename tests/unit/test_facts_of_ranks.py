@@ -306,7 +306,7 @@ def test_rank_0_gets_the_facts_of_all_and_all_measure_as_it_chose() -> None:
     assert in_world(4, lambda world: facts_of_all(world, facts[world.rank])) == [facts, (), (), ()]
     crowded, plan = on_machines(3, 3, cores=frozenset({0})), Plan(collectives=("bcast",), warmup=7)
     first, *others = in_world(3, lambda world: agreed_method(world, plan, () if world.rank else crowded, False))
-    assert (first.gate, first.warmup, first.oversubscribed, first.ranks) == ("barrier", 7, True, crowded)
+    assert (first.align, first.warmup, first.oversubscribed, first.ranks) == ("barrier", 7, True, crowded)
     assert others == [replace(first, ranks=())] * 2
     many = on_machines(20_000, 2, cores=frozenset({0, 1}))
     assert not is_oversubscribed(many)

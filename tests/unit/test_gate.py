@@ -113,7 +113,7 @@ OF_ONE_CELL: dict[str, tuple[Sequence[Entry], Sequence[Entry], str, tuple[Any, .
     "missing": (spread(1e-6), (), "no answer (missing)", ("other",)),
     "fewer launches": (spread(1e-6), spread(1e-6)[:9], "no answer (incomplete)", ("other", 9, 10)),
     "noise": (spread(1e-6), noisy(1e-6), "no answer (too few launches)", ()),
-    "another gate": (spread(1e-6), told(SMALL, spread(1e-6), gate="barrier"), "no answer (not comparable)", ()),
+    "another gate": (spread(1e-6), told(SMALL, spread(1e-6), align="barrier"), "no answer (not comparable)", ()),
     "contended": (
         spread(1e-6), told(SMALL, spread(1e-6), contended=True), "no answer (contended)", ("other", 10, 10),
     ),
@@ -255,9 +255,9 @@ def test_a_plan_for_one_world_is_measured_on_the_host(plan: Path) -> None:
 
 def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) -> None:
     """With `auto` some launches would fall back to another, and those cannot be compared."""
-    assert plan_for_gate(str(plan), 2, False)[1].gate == "barrier"
-    plan.write_text(plan.read_text(encoding="utf-8") + 'gate = "roundtime"\n', encoding="utf-8")
-    assert plan_for_gate(str(plan), 2, False)[1].gate == "roundtime"
+    assert plan_for_gate(str(plan), 2, False)[1].align == "barrier"
+    plan.write_text(plan.read_text(encoding="utf-8") + 'align = "roundtime"\n', encoding="utf-8")
+    assert plan_for_gate(str(plan), 2, False)[1].align == "roundtime"
 
 
 def test_more_ranks_than_cores_are_refused(plan: Path, here: Collbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -437,7 +437,7 @@ def test_launches_that_tell_no_time_of_a_series(nightly: Nightly, here: Collbenc
     odd: list[Sequence[Entry]] = [
         [made_record(SMALL, 0, 1e-5, check=ResultCheck(wrong=1)), 1e-5], [0.0, 1e-5, 1e-5], [0.0],
         [made_record(SMALL, 0, 1e-5, work=Work(amount=2048, count=512, bus_factor=1.0))],
-        *([made_record(SMALL, 0, 2e-5, gate="barrier")] for _ in range(3)),
+        *([made_record(SMALL, 0, 2e-5, align="barrier")] for _ in range(3)),
     ]  # fmt: skip
     for number, entries in enumerate(odd):
         write_run(nights.path / f"odd-{number}", {SMALL: entries}, created=FIRST.replace(hour=3 + number).isoformat())
@@ -445,7 +445,7 @@ def test_launches_that_tell_no_time_of_a_series(nightly: Nightly, here: Collbenc
     (cell,) = shown["cells"]
     assert [(*gap["lacks"].values(),) for gap in cell["gaps"]] == [
         ("wrong results", "", 1), ("not resolved", "", 0), ("other work", "2048 bytes", 0),
-        *[("another way", "gate barrier", 0)] * 3]  # fmt: skip
+        *[("another way", "align barrier", 0)] * 3]  # fmt: skip
     assert len(cell["points"]) == 21 and shown["events"] == []
     assert [point["time"]["n"] for point in cell["points"]][:2] == [1, 2]
     used = launches_of(program_case(), [1e-3, 2e-3, 1e-3], contended=[1])

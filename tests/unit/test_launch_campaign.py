@@ -40,7 +40,7 @@ from collbench.schema.world import Place, read_places
 Golden = Callable[[str, str], None]
 PLAN = Plan(
     collectives=("bcast",), images=("openmpi",), policies=("single",), sizes=("8", "16"), launches=2, timeout="5s",
-    gate="barrier", engine="fake",
+    align="barrier", engine="fake",
 )  # fmt: skip
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
@@ -438,7 +438,7 @@ def test_the_manifest_says_what_was_compared() -> None:
     assert (manifest.collbench, manifest.simulated, manifest.packages) == (collbench.__version__, False, {})
     assert datetime.datetime.fromisoformat(manifest.created).utcoffset() == datetime.timedelta(0)
     assert "." not in manifest.created
-    assert (manifest.libraries, manifest.protocol) == ((mpi, nccl), protocol(several, several.gate, several.cadence))
+    assert (manifest.libraries, manifest.protocol) == ((mpi, nccl), protocol(several, several.align, several.cadence))
     assert [of_host.ranks for of_host in manifest.hosts] == [(0, 1, 2)]
     assert manifest.thread_level == {"requested": "single"}
     assert manifest.environment == facts.environment(backends.variables())

@@ -32,7 +32,7 @@ policies = ["single"]
 sizes = ["8", "16"]
 launches = 2
 timeout = "5s"
-gate = "barrier"
+align = "barrier"
 engine = "fake"
 """
 

@@ -18,8 +18,8 @@ from collbench.errors import LibraryError
 from collbench.timing import loop as loop_module
 from collbench.timing.loop import (
     TOLERANCE_PYTHON,
+    AlignmentSetting,
     Call,
-    GateSetting,
     Halt,
     Native,
     Signals,
@@ -38,22 +38,22 @@ compiled = pytest.mark.skipif(loop is None, reason="no native loop was built her
 both_forms = pytest.mark.parametrize("form", [pytest.param("native", marks=compiled), "python"])
 NONE, BARRIER, ROUNDTIME = 0, 1, 2
 AN_HOUR = 3_600 * 10**9
-NO_GATE = GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
+NO_GATE = AlignmentSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
 
 
-def run(form: str, call: Call, gate: GateSetting, n: int, burst: int = 1) -> Stamps:
+def run(form: str, call: Call, align: AlignmentSetting, n: int, burst: int = 1) -> Stamps:
     if form == "native":
-        return run_native(call, gate, n, burst)
-    return run_python(call, gate, n, time.monotonic_ns, burst)
+        return run_native(call, align, n, burst)
+    return run_python(call, align, n, time.monotonic_ns, burst)
 
 
 # In C: what is called, and what stands in the buffers ----------------------------------------------------------------
 
 
-def measure(call: Any, n: int = 3, completion: Any = None, gate: Any = None) -> tuple[int, int, Any, Any, Any]:
+def measure(call: Any, n: int = 3, completion: Any = None, align: Any = None) -> tuple[int, int, Any, Any, Any]:
     entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, 9, np.uint8)
-    gate = gate or (NONE, None, None, np.zeros(1, np.int64), False, 0, 0)
-    done, code, _ = loop.measure(((call,),), completion, gate, 1, entered, left, late, None, None, None, bytearray(4))
+    align = align or (NONE, None, None, np.zeros(1, np.int64), False, 0, 0)
+    done, code, _ = loop.measure(((call,),), completion, align, 1, entered, left, late, None, None, None, bytearray(4))
     return done, code, entered, left, late
 
 
@@ -105,8 +105,8 @@ def test_an_error_of_any_part_ends_the_loop(failing: str) -> None:
     parts = {
         name: library.named(name, 1 if name == failing else None, -3) for name in ("barrier", "announce", "completion")
     }
-    gate = (ROUNDTIME, parts["barrier"], parts["announce"], np.zeros(1, np.int64), False, 0, AN_HOUR)
-    done, code, *_ = measure(library.named("call"), completion=parts["completion"], gate=gate)
+    align = (ROUNDTIME, parts["barrier"], parts["announce"], np.zeros(1, np.int64), False, 0, AN_HOUR)
+    done, code, *_ = measure(library.named("call"), completion=parts["completion"], align=align)
     assert (done, code) == (1, -3)
 
 
@@ -114,8 +114,8 @@ def test_an_error_of_any_part_ends_the_loop(failing: str) -> None:
 @pytest.mark.parametrize(("kind", "order"), [(NONE, ["call"]), (BARRIER, ["barrier", "call"])])
 def test_a_gate_calls_what_it_needs_and_nothing_else(kind: int, order: list[str]) -> None:
     library, start = Library(), np.zeros(1, np.int64)
-    gate = (kind, library.named("barrier"), library.named("announce"), start, True, 0, 0)
-    measure(library.named("call"), gate=gate)
+    align = (kind, library.named("barrier"), library.named("announce"), start, True, 0, 0)
+    measure(library.named("call"), align=align)
     assert (library.order, start[0]) == (order * 3, 0)
 
 
@@ -125,7 +125,7 @@ def test_the_root_announces_a_time_in_the_future_and_nobody_enters_before_it() -
     announced: list[tuple[int, int]] = []
     announce = (library.function(noting(announced, lambda: (int(start[0]), time.monotonic_ns()))),)
     barrier, call, before = library.named("barrier"), library.named("call"), time.monotonic_ns()
-    *_, entered, _, _ = measure(call, gate=(ROUNDTIME, barrier, announce, start, True, slack, 0))
+    *_, entered, _, _ = measure(call, align=(ROUNDTIME, barrier, announce, start, True, slack, 0))
     assert library.order == ["barrier", "call"] * 3
     for (target, now), at in zip(announced, entered, strict=True):
         assert before + slack <= target <= now + slack and target <= at
@@ -137,12 +137,12 @@ def test_the_start_is_one_of_this_ranks_clock(slope: float, entered_by: int) -> 
     """The root's clock is an hour behind this one when it shows `origin`; the announced start is an hour later."""
     library, origin = Library(), time.monotonic_ns() - 2 * AN_HOUR - AN_HOUR // 1_000
     start, call = np.array([origin + AN_HOUR]), library.named("call")
-    gate = (ROUNDTIME, library.named("barrier"), library.named("announce"), start, False, 0)
-    *_, entered, _, late = measure(call, gate=(*gate, 0, AN_HOUR, slope, origin))
+    align = (ROUNDTIME, library.named("barrier"), library.named("announce"), start, False, 0)
+    *_, entered, _, late = measure(call, align=(*align, 0, AN_HOUR, slope, origin))
     assert late.tolist() == [1] * 3, "it is over"
     for more, expected in ((10**9, 0), (-(10**9), 1)):
         tolerance = int(entered[0]) - int(start[0]) - entered_by + more
-        assert measure(call, gate=(*gate, tolerance, AN_HOUR, slope, origin))[-1].tolist() == [expected] * 3
+        assert measure(call, align=(*align, tolerance, AN_HOUR, slope, origin))[-1].tolist() == [expected] * 3
 
 
 @compiled
@@ -150,8 +150,8 @@ def test_the_start_is_one_of_this_ranks_clock(slope: float, entered_by: int) -> 
 def test_who_enters_later_than_tolerated_is_late(tolerance: int, expected: int) -> None:
     """The root, elsewhere, announces a start of an hour ago."""
     library, start = Library(), np.array([time.monotonic_ns() - AN_HOUR])
-    gate = (ROUNDTIME, library.named("barrier"), library.named("announce"), start, False, 0, tolerance)
-    *_, late = measure(library.named("call"), gate=gate)
+    align = (ROUNDTIME, library.named("barrier"), library.named("announce"), start, False, 0, tolerance)
+    *_, late = measure(library.named("call"), align=align)
     assert late.tolist() == [expected] * 3
     assert library.order == ["barrier", "announce", "call"] * 3
 
@@ -161,12 +161,14 @@ def test_as_a_backend_uses_it() -> None:
     library = Library()
     barrier, announce = library.named("barrier"), library.named("announce")
     signals = Signals(int, int, np.zeros(1, np.int64), announces=True, native_barrier=barrier, native_announce=announce)
-    stamps = run_native(whole(int, Native(library.named("call"))), GateSetting("roundtime", signals, slack=1_000), 5)
+    stamps = run_native(
+        whole(int, Native(library.named("call"))), AlignmentSetting("roundtime", signals, slack=1_000), 5
+    )
     assert library.order == ["barrier", "announce", "call"] * 5
     assert (stamps.left >= stamps.entered).all()
     assert stamps.late.dtype == bool and len(stamps.late) == 5
     with pytest.raises(LibraryError, match=r"\b9\b.* 3 of 5"):
-        run_native(whole(int, Native(library.named("bad", 2, 9))), GateSetting("none", signals), 5)
+        run_native(whole(int, Native(library.named("bad", 2, 9))), AlignmentSetting("none", signals), 5)
 
 
 # In C: arguments that are refused before anything is called, as address 1 would end the process ----------------------
@@ -177,7 +179,7 @@ GATE = (NONE, None, None, START, False, 0, 0)
 FROZEN = np.zeros(2, np.int64)
 FROZEN.flags.writeable = False
 #: In the order of the parameters.
-GOOD: dict[str, Any] = {"stages": ((CALL,),), "completion": None, "gate": GATE, "burst": 1, "entered": PAIR,
+GOOD: dict[str, Any] = {"stages": ((CALL,),), "completion": None, "align": GATE, "burst": 1, "entered": PAIR,
                         "left": PAIR, "late": LATE, "marks": None, "reading": None, "device": None,
                         "halt": bytearray(4)}  # fmt: skip
 TWO_STAGES, DEVICE = ((CALL,), (CALL,)), np.zeros(2, np.float32)
@@ -188,14 +190,14 @@ WRONG: dict[str, dict[str, Any]] = {
     "address zero": {"stages": (((0,),),)}, "an address that is text": {"stages": ((("a",),),)},
     "a word that is a float": {"stages": (((1, 2.5),),)}, "thirteen words": {"stages": (((1, *range(13)),),)},
     "a completion that is text": {"completion": "x"}, "a completion at zero": {"completion": (0,)},
-    "no gate": {"gate": None}, "a gate of two fields": {"gate": (0, None)},
-    "an unknown gate": {"gate": (3, CALL, CALL, START, False, 0, 0)},
-    "a negative gate": {"gate": (-1, CALL, CALL, START, False, 0, 0)},
-    "a barrier gate without barrier": {"gate": (BARRIER, None, None, START, False, 0, 0)},
-    "round time without announcement": {"gate": (ROUNDTIME, CALL, None, START, False, 0, 0)},
-    "a start that is None": {"gate": (NONE, None, None, None, False, 0, 0)},
-    "a start of 4 bytes": {"gate": (NONE, None, None, np.zeros(1, np.int32), False, 0, 0)},
-    "a slack that is text": {"gate": (NONE, None, None, START, False, "x", 0)},
+    "no align": {"align": None}, "a align of two fields": {"align": (0, None)},
+    "an unknown align": {"align": (3, CALL, CALL, START, False, 0, 0)},
+    "a negative align": {"align": (-1, CALL, CALL, START, False, 0, 0)},
+    "a barrier align without barrier": {"align": (BARRIER, None, None, START, False, 0, 0)},
+    "round time without announcement": {"align": (ROUNDTIME, CALL, None, START, False, 0, 0)},
+    "a start that is None": {"align": (NONE, None, None, None, False, 0, 0)},
+    "a start of 4 bytes": {"align": (NONE, None, None, np.zeros(1, np.int32), False, 0, 0)},
+    "a slack that is text": {"align": (NONE, None, None, START, False, "x", 0)},
     "stamps that are a list": {"entered": [0, 0]}, "stamps of different lengths": {"entered": np.zeros(3, np.int64)},
     "late of another length": {"late": np.zeros(3, np.uint8)},
     "late as wide as the stamps": {"late": np.zeros(2, np.int64)}, "stamps that are read-only": {"entered": FROZEN},
@@ -234,7 +236,7 @@ def test_refused_buffers_are_let_go(frozen: str) -> None:
     buffers: dict[str, Any] = {"entered": bytearray(16), "left": bytearray(16), "late": bytearray(2)}
     buffers[frozen] = b"0" * 16
     with pytest.raises(BufferError):
-        loop.measure(*(GOOD | {"gate": (NONE, None, None, start, False, 0, 0)} | buffers).values())
+        loop.measure(*(GOOD | {"align": (NONE, None, None, start, False, 0, 0)} | buffers).values())
     for held in (*buffers.values(), start):
         if isinstance(held, bytearray):
             held.append(0)
@@ -248,9 +250,9 @@ def scripted(times: list[int]) -> Callable[[], int]:
     return lambda: next(following)
 
 
-def gate_to(start: int) -> GateSetting:
-    """A round-time gate whose root is elsewhere and said `start`."""
-    return GateSetting("roundtime", Signals(int, int, np.array([start]), announces=False))
+def gate_to(start: int) -> AlignmentSetting:
+    """A round-time align whose root is elsewhere and said `start`."""
+    return AlignmentSetting("roundtime", Signals(int, int, np.array([start]), announces=False))
 
 
 def test_stamps_are_around_the_operation_alone() -> None:
@@ -319,12 +321,12 @@ def test_why_a_call_cannot_be_timed_natively(monkeypatch: pytest.MonkeyPatch,
 # Stages and bursts, in both forms ------------------------------------------------------------------------------------
 
 
-def at_the_gate(library: Library, fails_at: int | None = None) -> GateSetting:
+def at_the_gate(library: Library, fails_at: int | None = None) -> AlignmentSetting:
     """A barrier that writes its name down, in both forms."""
     signals = Signals(barrier=lambda: library.order.append("barrier"), announce=int, start=np.zeros(1, np.int64),
                       announces=True, native_barrier=library.named("barrier", fails_at),
-                      explain=lambda code: f"gate {code}")  # fmt: skip
-    return GateSetting("barrier", signals)
+                      explain=lambda code: f"align {code}")  # fmt: skip
+    return AlignmentSetting("barrier", signals)
 
 
 def stage(library: Library, *names: str, fails: str = "", at: int = 0) -> Stage:
@@ -364,13 +366,13 @@ def test_marks_are_read_between_the_stages(form: str) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("fails", ["a", "b", "c", "completion", "gate"])
+@pytest.mark.parametrize("fails", ["a", "b", "c", "completion", "align"])
 def test_an_error_is_in_the_words_of_the_call_that_returned_it(fails: str) -> None:
     library = Library()
-    gate = at_the_gate(library, fails_at=1 if fails == "gate" else None)
+    align = at_the_gate(library, fails_at=1 if fails == "align" else None)
     with pytest.raises(LibraryError, match=rf"\({fails} 17\).* 2 of 3"):
-        run_native(three_stages(library, fails, at=1), gate, 3)
-    assert library.order[-1] == {"gate": "barrier"}.get(fails, fails)
+        run_native(three_stages(library, fails, at=1), align, 3)
+    assert library.order[-1] == {"align": "barrier"}.get(fails, fails)
 
 
 @compiled

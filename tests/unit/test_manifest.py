@@ -80,7 +80,7 @@ def test_the_thread_level_that_was_granted_may_be_another() -> None:
 @pytest.mark.parametrize(("cadence", "burst"), [("isolated", 1), ("streaming", 5), ("a", 1), ("z", 1)])
 def test_a_burst_is_of_streaming_cadence_alone(cadence: str, burst: int) -> None:
     how = protocol(PLAN, "barrier", cadence)
-    assert (how.gate, how.cadence, how.burst) == ("barrier", cadence, burst)
+    assert (how.align, how.cadence, how.burst) == ("barrier", cadence, burst)
     assert (how.warmup, how.check, how.iters, how.floor, how.cap) == (7, 2, 9, 3, 11)
     assert (how.budget, how.timeout) == (2.0, 90.0)
 

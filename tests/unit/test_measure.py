@@ -44,7 +44,7 @@ def test_rank_0_has_the_record_and_the_samples_and_the_others_have_nothing() -> 
     assert record.work is not None and record.check is not None and record.samples is not None
     assert (record.work.amount, record.work.count, record.work.bus_factor) == (16, 4, 1.0)
     assert (record.check.wrong, record.samples.n, record.samples.invalid) == (0, 3, 0)
-    assert (record.driver, record.gate, record.cadence, record.clock) == ("python", "barrier", "isolated", "common")
+    assert (record.driver, record.align, record.cadence, record.clock) == ("python", "barrier", "isolated", "common")
     assert (record.in_place, record.transport, record.algorithm, record.protocol) == (False, "simulated", None, None)
     assert (record.burst, record.device, record.gpus, record.shared_gpu, record.notes) == (1, None, (), False, ())
     assert (record.contended, record.oversubscribed) == (None, False), "virtual time waits for no processor"
@@ -61,9 +61,9 @@ def test_the_watchdog_hears_of_every_step() -> None:
 
 def test_what_is_recorded_of_the_method_and_of_the_operation() -> None:
     """The work is what moves after rounding to whole blocks."""
-    how = method(oversubscribed=True, clock="local", gate="none")
+    how = method(oversubscribed=True, clock="local", align="none")
     (record, _), _ = measured(case("allreduce", driver="native", in_place=True), how)
-    assert (record.oversubscribed, record.clock, record.gate, record.in_place) == (True, "local", "none", True)
+    assert (record.oversubscribed, record.clock, record.align, record.in_place) == (True, "local", "none", True)
     assert record.driver == "python" and [note.partition(":")[0] for note in record.notes] == ["driver python"]
     (record, _), *_ = measured(case("allgather", ranks=3, size=120))
     assert record.work is not None and (record.work.amount, record.work.count) == (96, 8)
@@ -131,7 +131,7 @@ def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.
     monkeypatch.setattr(time, "monotonic_ns", clock)
     monkeypatch.setattr(measure_module, "waited_now", now)
     monkeypatch.setattr(facts_of_ranks, "contended", contended)
-    ((record, _),) = measured(case(ranks=1), method(1, gate="none"), lambda session: setattr(session, "clock", clock))
+    ((record, _),) = measured(case(ranks=1), method(1, align="none"), lambda session: setattr(session, "clock", clock))
     assert (record.contended, record.notes) == (True, ("held up",))
     ((stretch, _),) = (call.args for call in contended.call_args_list)
     assert stretch.added == Waited(0.0)
@@ -296,9 +296,9 @@ def test_samples_that_were_all_late_are_a_failure_that_says_what_helps() -> None
         session.clock = lambda: clock() + sum(behind)
         session.signals = replace(session.signals, announce=late)
 
-    (record, samples), _ = measured(case(), method(gate="roundtime"), slow)
+    (record, samples), _ = measured(case(), method(align="roundtime"), slow)
     assert record.status == "failed"
-    assert all(text in (record.reason or "") for text in ("3 samples", "late", "gate barrier"))
+    assert all(text in (record.reason or "") for text in ("3 samples", "late", "align barrier"))
     assert record.samples is not None and (record.samples.n, record.samples.invalid) == (3, 3)
     assert samples is not None and (np.asarray(samples) < 0).all()
 

@@ -32,7 +32,7 @@ from collbench.run.sampling import MOST_CALLS, Method, Sampling, StopRule, Timed
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
 from collbench.schema.record import Record
-from collbench.timing.loop import Call, GateSetting, Signals, Stage, Stamps, Stopwatch
+from collbench.timing.loop import AlignmentSetting, Call, Signals, Stage, Stamps, Stopwatch
 
 
 def method(cadence: Cadence = "isolated", **fields: Any) -> Method:
@@ -137,7 +137,7 @@ def form_of(order: list[str], session: Any, burst: int, operations: int = 1, wit
 def sampled(form: TimedCall, nanoseconds: int) -> Sampling:
     """What sampling gave: every sample took that long."""
     taken = stamps([0] * 3, [nanoseconds] * 3, [False] * 3)
-    return Sampling(form, method(), GateSetting("none", form.session.signals), [], done=[taken])
+    return Sampling(form, method(), AlignmentSetting("none", form.session.signals), [], done=[taken])
 
 
 def like_me(value: Any) -> Any:

@@ -208,9 +208,9 @@ def test_in_a_clone_names_are_those_of_its_folders() -> None:
 
 
 def test_no_shipped_plan_measures_what_compare_refuses() -> None:
-    """Of several numbers of hosts, `auto` chooses another timing gate for one host than for two."""
+    """Of several numbers of hosts, `auto` lines ranks up in another way on one host than for two."""
     several = [load_launch_plan(path) for path in plans().values() if "hosts = [" in path.read_text(encoding="utf-8")]
-    assert several and all(plan.gate != "auto" for plan in several)
+    assert several and all(plan.align != "auto" for plan in several)
 
 
 def test_a_file_wins_over_a_name_and_a_folder_does_not(here: Path) -> None:

@@ -202,7 +202,7 @@ def refused(pairs: list[Pair]) -> Differences:
     ("name", "launches", "values"),
     [("driver", ["python", "python"], ("native", "python")),
      ("driver", ["native", "python"], ("native", "native and python")),
-     ("gate", ["barrier"], ("roundtime", "barrier")), ("cadence", ["streaming"], ("isolated", "streaming")),
+     ("align", ["barrier"], ("roundtime", "barrier")), ("cadence", ["streaming"], ("isolated", "streaming")),
      ("clock", ["local"], ("common", "local")), ("burst", [20], ("1", "20"))],
 )  # fmt: skip
 def test_another_way_of_measuring_is_not_comparable_until_ignored(

@@ -227,7 +227,7 @@ def test_what_the_paper_published_of_collectives_does_not_refute_it(conclude: Co
 GRU, LSTM = "gru_h512_n32_t1", "lstm_h512_n16_t25"
 
 #: What a record of a program does not have.
-ALONE: dict[str, Any] = {"driver": None, "gate": None, "cadence": None}
+ALONE: dict[str, Any] = {"driver": None, "align": None, "cadence": None}
 
 
 def test_most_counts_the_problems_of_the_paper(tmp_path: Path) -> None:

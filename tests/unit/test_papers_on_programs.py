@@ -202,7 +202,7 @@ HPCG = case_of("hpcg", {"n": 64, "image": "tools", "measure": "total"})
 
 def launches_of(case: Case, factors: Sequence[float]) -> list[Entry]:
     """Launches that take so many times 0.1 s."""
-    return [made_record(case, launch, 0.1 * factor, work=planted.RATE, driver=None, gate=None, cadence=None)
+    return [made_record(case, launch, 0.1 * factor, work=planted.RATE, driver=None, align=None, cadence=None)
             for launch, factor in enumerate(factors)]  # fmt: skip
 
 

@@ -68,7 +68,7 @@ LINES = (
     "benchmarks = [1]", "[[benchmarks]]\nn = [[]]", "sizes = 8", "sizes = [1.5]", "sizes = { min = 1.5 }",
     f"iters = '{'9' * 80}'",
     # the value itself
-    "sizes = []", "ops = []", "gate = 'door'", "cadence = 'slow'", "floor = 9\ncap = 8", "floor = 0", "iters = 0",
+    "sizes = []", "ops = []", "align = 'door'", "cadence = 'slow'", "floor = 9\ncap = 8", "floor = 0", "iters = 0",
     "warmup = -1", "cudagraph = -1", "cudagraph = 10000001", "budget = 0", "timeout = '0s'", "budget = 'soon'",
     "budget = 'inf'", "sizes = ['8', 'x']", "sizes = ['8Q']", "sizes = { min = 64, max = 8 }",
     "sizes = { min = 8, max = 64, factor = 1 }", "sizes = { min = 8, max = 64, step = 0 }",

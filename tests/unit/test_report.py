@@ -271,7 +271,7 @@ def test_the_ladder_has_the_ratios_intervals_and_verdicts_of_compare(tmp_path: P
 
 
 def test_what_is_same_or_not_comparable_or_has_no_interval_is_no_difference(tmp_path: Path, drawn: list[Drawn]) -> None:
-    late = [made_record(isolated("strict"), block, time, gate="barrier") for block, time in enumerate(DRIFT)]
+    late = [made_record(isolated("strict"), block, time, align="barrier") for block, time in enumerate(DRIFT)]
     plot, _ = climbed(tmp_path / "run", {
         isolated("ipc"): [time * (1 + block / 10000) for block, time in enumerate(DRIFT)],
         isolated("limits"): [*(2 * time for time in DRIFT[:4])],

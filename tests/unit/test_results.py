@@ -124,7 +124,7 @@ def test_records_that_say_the_same_share_it() -> None:
 
 def test_what_one_cell_notes_no_other_has_noted_and_several_runs_keep_what_each_noted() -> None:
     records = [made_record(case, 0, US, notes=("a",), contended=True) for case in (SMALL, LARGE)]
-    records += [made_record(SMALL, launch, US, notes=(note,), contended=True, gate="barrier")
+    records += [made_record(SMALL, launch, US, notes=(note,), contended=True, align="barrier")
                 for launch, note in ((1, "b"), (2, "c"))]  # fmt: skip
     small, large = cells_of(records).values()
     assert (small.notes, small.contended, len(small.how)) == ({"a", "b", "c"}, {0, 1, 2}, 2)
@@ -258,7 +258,9 @@ def one_cell(path: Path, base: Sequence[Entry], other: Sequence[Entry]) -> Compa
 
 def by_barrier(times: Sequence[float], *numbers: int) -> list[Entry]:
     """Launches on the host, of which these fell back to a barrier."""
-    return [made_record(HOST, n, time, gate="barrier" if n in numbers else "roundtime") for n, time in enumerate(times)]
+    return [
+        made_record(HOST, n, time, align="barrier" if n in numbers else "roundtime") for n, time in enumerate(times)
+    ]
 
 
 def test_launches_that_were_measured_in_another_way_leave_the_others_if_these_are_enough(tmp_path: Path) -> None:
@@ -270,7 +272,7 @@ def test_launches_that_were_measured_in_another_way_leave_the_others_if_these_ar
     four, half = (one_cell(tmp_path / str(number), by_barrier(spread(1e-5), *range(number)), spread(1e-5))
                   for number in (4, 5))  # fmt: skip
     assert (four.verdict, four.launches) == ("same", (6, 6))
-    differing = (("gate", "barrier and roundtime", "roundtime"),)
+    differing = (("align", "barrier and roundtime", "roundtime"),)
     assert (half.verdict, half.why) == ("not comparable", Reason("measured differently", differing))
 
 

@@ -1,4 +1,4 @@
-"""How a run is measured, and samples in turns of a process: gates, clocks, slack, how many come next."""
+"""How a run is measured, and samples in turns of a process: alignments, clocks, slack, how many come next."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from collbench.run.sampling import (
     choose_method,
     sample,
 )
-from collbench.schema.case import Gate
+from collbench.schema.case import Alignment
 from collbench.schema.plan import Plan
-from collbench.timing.loop import Call, GateSetting, Signals, Stage, Stamps
+from collbench.timing.loop import AlignmentSetting, Call, Signals, Stage, Stamps
 
 WATCH: Any = SimpleNamespace(stopped=None)
 
 
 def sampling(
-    gate: Gate,
+    align: Alignment,
     announced: list[None],
     oversubscribed: bool = False,
     clock: Callable[[], int] = time.monotonic_ns,
@@ -51,17 +51,17 @@ def sampling(
     )
     signals = Signals(lambda: None, lambda: announced.append(None), np.zeros(1, np.int64), decision is None)
     session = SimpleNamespace(world=world, signals=signals, clock=clock)
-    method: Any = SimpleNamespace(stop=StopRule.fixed(100), oversubscribed=oversubscribed, gate_may_change=False)
+    method: Any = SimpleNamespace(stop=StopRule.fixed(100), oversubscribed=oversubscribed, align_may_change=False)
     form: Any = SimpleNamespace(session=session)
-    return Sampling(form, method, GateSetting(gate, signals), [])
+    return Sampling(form, method, AlignmentSetting(align, signals), [])
 
 
-def displacements(batches: int, gate: Gate, **how: Any) -> list[int]:
+def displacements(batches: int, align: Alignment, **how: Any) -> list[int]:
     """How often rank 0 announces before each batch."""
     counts = []
     for _ in range(batches):
         announced: list[None] = []
-        assert sampling(gate, announced, **how).agree(WATCH) == 10
+        assert sampling(align, announced, **how).agree(WATCH) == 10
         counts.append(len(announced))
     return counts
 
@@ -74,12 +74,12 @@ def test_behind_a_barrier_chance_decides_how_many_messages_went_before() -> None
 
 
 @pytest.mark.parametrize(
-    ("gate", "how"),
+    ("align", "how"),
     [("none", {}), ("roundtime", {}), ("barrier", {"oversubscribed": True}), ("barrier", {"clock": lambda: 0})],
-    ids=["no gate", "another gate", "ranks that share a core", "times that are made up"],
+    ids=["no align", "another align", "ranks that share a core", "times that are made up"],
 )
-def test_no_messages_go_before_other_gates_nor_where_they_would_disturb(gate: Gate, how: dict[str, Any]) -> None:
-    assert displacements(20, gate, **how) == [0] * 20
+def test_no_messages_go_before_other_gates_nor_where_they_would_disturb(align: Alignment, how: dict[str, Any]) -> None:
+    assert displacements(20, align, **how) == [0] * 20
 
 
 def test_all_ranks_do_what_rank_0_says() -> None:
@@ -103,7 +103,7 @@ def chosen(ranks: Sequence[RankFacts] = TWO_RANKS, simulated: bool = False, **fi
 
 
 @pytest.mark.parametrize(
-    ("ranks", "gate", "clock", "oversubscribed"),
+    ("ranks", "align", "clock", "oversubscribed"),
     [
         (TWO_RANKS, "roundtime", "common", False),
         (TWO_CLOCKS, "barrier", "local", False),
@@ -111,24 +111,24 @@ def chosen(ranks: Sequence[RankFacts] = TWO_RANKS, simulated: bool = False, **fi
         (CROWDED, "barrier", "common", True),
     ],
 )
-def test_the_gate_fits_the_machine(ranks: tuple[RankFacts, ...], gate: str, clock: str, oversubscribed: bool) -> None:
+def test_the_gate_fits_the_machine(ranks: tuple[RankFacts, ...], align: str, clock: str, oversubscribed: bool) -> None:
     """A common start needs one clock, and ranks that run at the same time."""
     found = chosen(ranks)
-    assert (found.gate, found.clock, found.oversubscribed) == (gate, clock, oversubscribed)
-    assert found.gate_may_change
+    assert (found.align, found.clock, found.oversubscribed) == (align, clock, oversubscribed)
+    assert found.align_may_change
     assert found.ranks == ranks
 
 
-@pytest.mark.parametrize("gate", ["roundtime", "barrier", "none"])
+@pytest.mark.parametrize("align", ["roundtime", "barrier", "none"])
 @pytest.mark.parametrize("ranks", [TWO_RANKS, CROWDED, TWO_CLOCKS])
-def test_a_gate_that_is_asked_for_is_taken(gate: str, ranks: tuple[RankFacts, ...]) -> None:
-    found = chosen(ranks, gate=gate)
-    assert (found.gate, found.gate_may_change) == (gate, False)
+def test_a_gate_that_is_asked_for_is_taken(align: str, ranks: tuple[RankFacts, ...]) -> None:
+    found = chosen(ranks, align=align)
+    assert (found.align, found.align_may_change) == (align, False)
 
 
 def test_simulated_ranks_need_no_cores() -> None:
     found = chosen(CROWDED, simulated=True)
-    assert (found.gate, found.oversubscribed) == ("roundtime", False)
+    assert (found.align, found.oversubscribed) == ("roundtime", False)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ class MadeSession(PairSession):
         return self.now
 
 
-def method(gate: Gate = "roundtime", may_change: bool = True, stop: StopRule = MANY, warmup: int = 0) -> Method:
-    return Method(gate, may_change, "common", stop, warmup, 1, "isolated", FACTS, oversubscribed=False)
+def method(align: Alignment = "roundtime", may_change: bool = True, stop: StopRule = MANY, warmup: int = 0) -> Method:
+    return Method(align, may_change, "common", stop, warmup, 1, "isolated", FACTS, oversubscribed=False)
 
 
 def timed_call(session: Any, performed: list[str] | None = None) -> TimedCall:
@@ -185,7 +185,7 @@ def timed_call(session: Any, performed: list[str] | None = None) -> TimedCall:
 
 def sampling_slack(how: Method | None = None) -> tuple[Sampling, MadeSession]:
     session, how = MadeSession(), how or method()
-    return Sampling(timed_call(session), how, GateSetting(how.gate, session.signals, SLACK), []), session
+    return Sampling(timed_call(session), how, AlignmentSetting(how.align, session.signals, SLACK), []), session
 
 
 def batch(n: int, late: int) -> Stamps:
@@ -202,7 +202,7 @@ def after(current: Sampling, n: int, late: int) -> int:
 def test_the_first_batch_is_small_and_leaves_the_slack() -> None:
     current, _ = sampling_slack()
     assert current.agree(Unwatched()) == FIRST_BATCH
-    assert (current.gate.kind, current.gate.slack) == ("roundtime", SLACK)
+    assert (current.align.kind, current.align.slack) == ("roundtime", SLACK)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_late_samples_make_the_slack_grow(late: int, times: int, short: bool) ->
     """Above 5 % doubled; above half of the batch four times as long, and a short batch to see whether it was enough."""
     current, _ = sampling_slack()
     n = after(current, 100, late)
-    assert (current.gate.kind, current.gate.slack) == ("roundtime", times * SLACK)
+    assert (current.align.kind, current.align.slack) == ("roundtime", times * SLACK)
     assert n == FIRST_BATCH if short else n > FIRST_BATCH
 
 
@@ -221,14 +221,14 @@ def test_the_rank_with_most_late_samples_decides() -> None:
     current, session = sampling_slack()
     session.world.other = lambda mine: (100, 100, 0)
     after(current, 100, 0)
-    assert current.gate.slack == 4 * SLACK
+    assert current.align.slack == 4 * SLACK
 
 
 def test_only_the_last_batch_makes_the_slack_grow() -> None:
     current, _ = sampling_slack()
     after(current, 100, 20)
     after(current, 100, 0)
-    assert current.gate.slack == 2 * SLACK
+    assert current.align.slack == 2 * SLACK
 
 
 def test_a_late_share_is_one_of_its_own_batch() -> None:
@@ -236,19 +236,19 @@ def test_a_late_share_is_one_of_its_own_batch() -> None:
     current, _ = sampling_slack()
     after(current, 100, 0)
     assert after(current, 10, 6) == FIRST_BATCH
-    assert current.gate.slack == 4 * SLACK
+    assert current.align.slack == 4 * SLACK
 
 
 def test_a_gate_that_makes_most_samples_late_gives_way_to_a_barrier() -> None:
     current, session = sampling_slack()
     for number in range(1, HOPELESS_BATCHES):
         assert after(current, 10, 6) == FIRST_BATCH
-        assert (current.gate.kind, current.gate.slack) == ("roundtime", SLACK * 4**number)
+        assert (current.align.kind, current.align.slack) == ("roundtime", SLACK * 4**number)
     session.now = 77
     assert after(current, 10, 6) == FIRST_BATCH
-    assert current.gate.kind == "barrier"
-    assert len(current.notes) == 1 and current.notes[0].startswith("gate barrier: ")
-    assert (current.done, current.began) == ([], 77), "samples of another gate do not count"
+    assert current.align.kind == "barrier"
+    assert len(current.notes) == 1 and current.notes[0].startswith("align barrier: ")
+    assert (current.done, current.began) == ([], 77), "samples of another align do not count"
 
 
 def test_a_good_batch_in_between_starts_the_count_anew() -> None:
@@ -257,24 +257,26 @@ def test_a_good_batch_in_between_starts_the_count_anew() -> None:
         after(current, 10, late)
     assert (current.hopeless, current.notes) == (HOPELESS_BATCHES - 1, [])
     after(current, 10, 6)
-    assert current.gate.kind == "barrier"
+    assert current.align.kind == "barrier"
 
 
 def test_a_gate_that_was_asked_for_stays() -> None:
     current, _ = sampling_slack(method(may_change=False))
     for _ in range(2 * HOPELESS_BATCHES):
         after(current, 10, 10)
-    assert (current.gate.kind, current.notes) == ("roundtime", [])
+    assert (current.align.kind, current.notes) == ("roundtime", [])
 
 
-@pytest.mark.parametrize(("late", "gate", "following"), [(6, "barrier", FIRST_BATCH), (5, "roundtime", 0)])
-def test_at_the_end_more_than_half_of_all_samples_late_give_the_gate_up(late: int, gate: Gate, following: int) -> None:
+@pytest.mark.parametrize(("late", "align", "following"), [(6, "barrier", FIRST_BATCH), (5, "roundtime", 0)])
+def test_at_the_end_more_than_half_of_all_samples_late_give_the_gate_up(
+    late: int, align: Alignment, following: int
+) -> None:
     """However few batches there were: the samples that count would be those of a minority."""
     current, _ = sampling_slack(method(stop=StopRule.fixed(30)))
     after(current, 20, 2 * late)
-    assert current.gate.kind == "roundtime", "not yet: samples are still to come"
+    assert current.align.kind == "roundtime", "not yet: samples are still to come"
     assert after(current, 10, late) == following
-    assert current.gate.kind == gate
+    assert current.align.kind == align
 
 
 def test_the_budget_begins_after_the_warm_up_and_is_in_seconds() -> None:
@@ -328,7 +330,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     session.step = step
     session.world.other = lambda mine: [other] if len(mine) == 1 else mine
     found = sample(timed_call(session), method(stop=StopRule.fixed(0)), Unwatched(), "bcast")
-    assert found.gate.slack == slack
+    assert found.align.slack == slack
     assert slack >= SMALLEST_SLACK
 
 
@@ -342,10 +344,10 @@ def test_the_first_third_of_the_announcements_is_warming_up() -> None:
 
     session.clock = clock  # type: ignore[method-assign]
     found = sample(timed_call(session), method(stop=StopRule.fixed(0)), Unwatched(), "bcast")
-    assert found.gate.slack == 2 * 5_000
+    assert found.align.slack == 2 * 5_000
 
 
 def test_other_gates_have_no_slack() -> None:
     session = MadeSession()
     session.step = 40_000
-    assert sample(timed_call(session), method("barrier", stop=StopRule.fixed(1)), Unwatched(), "bcast").gate.slack == 0
+    assert sample(timed_call(session), method("barrier", stop=StopRule.fixed(1)), Unwatched(), "bcast").align.slack == 0

@@ -204,9 +204,9 @@ from collbench.backends.nccl import NcclArguments
 from collbench.bindings.spec import make_call
 from collbench.collectives.row import CollectiveCase
 from collbench.timing.loop import Signals
-from collbench.timing.loop import GateSetting, run_native, run_python
+from collbench.timing.loop import AlignmentSetting, run_native, run_python
 
-gate = GateSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
+align = AlignmentSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
 device = SimpleNamespace(stream=0, allocate=lambda size: SimpleNamespace(address=4096))
 
 def refused(function, arguments):
@@ -227,7 +227,7 @@ def tried(name, driver):
     arguments = NcclArguments(nccl, comm, device, case, row, 16, 0)
     call = make_call(row.dialects["nccl"](arguments), nccl.native, (arguments,))
     try:
-        run_native(call, gate, 1) if driver == "native" else run_python(call, gate, 1, time.monotonic_ns)
+        run_native(call, align, 1) if driver == "native" else run_python(call, align, 1, time.monotonic_ns)
     except Exception as error:
         return str(error)
 """

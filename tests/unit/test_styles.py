@@ -119,7 +119,7 @@ def test_times_have_four_digits_where_they_matter_and_rates_three() -> None:
 
 def test_a_table_with_two_gates_says_which_row_had_which(run: Run) -> None:
     first = next(record for record in run.records if record.seconds is not None)
-    other = msgspec.structs.replace(first, gate="barrier", case=first.case.having(size=16))
+    other = msgspec.structs.replace(first, align="barrier", case=first.case.having(size=16))
     lines = shown("table", run.manifest, first, other).splitlines()
     rows = [line.split() for line in lines if line.lstrip()[:1].isdigit()]
     assert [row[-1] for row in rows] == ["roundtime", "barrier"]

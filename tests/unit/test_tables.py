@@ -301,7 +301,7 @@ INSIDE = HOST.having(engine="docker", policy="single", isolation="strict")
 
 def measured(case: Case, launch: int, seconds: float, work: Work | None = None) -> Record:
     known = work or Work(amount=3_000_000, shown="rate")
-    return made_record(case, launch, seconds, work=known, driver=None, gate=None, cadence=None, clock="local",
+    return made_record(case, launch, seconds, work=known, driver=None, align=None, cadence=None, clock="local",
                        in_place=None, transport=None)  # fmt: skip
 
 

@@ -30,9 +30,9 @@ from collbench.run.program import AloneWorld
 from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.schema import world
-from collbench.schema.case import Gate
+from collbench.schema.case import Alignment
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
-from collbench.timing.loop import GateSetting, Signals, Stamps
+from collbench.timing.loop import AlignmentSetting, Signals, Stamps
 from collbench.workloads import protocol
 
 
@@ -271,7 +271,7 @@ def test_it_gives_its_pipes_back(driver: Driver) -> None:
 
 
 def test_the_longest_order_is_written_at_once() -> None:
-    largest = Order(act="slice", gate="roundtime", slack=1 << 62, anew=True, seconds=1 / 3, operations=1 << 62)
+    largest = Order(act="slice", align="roundtime", slack=1 << 62, anew=True, seconds=1 / 3, operations=1 << 62)
     assert len(msgspec.json.encode(largest)) < LONGEST_ORDER
 
 
@@ -284,7 +284,7 @@ class Made:
 
     takes: Callable[[int], int] = lambda number: 1_000_000
     now: int = 0
-    runs: list[tuple[Gate, int, int]] = field(default_factory=list)
+    runs: list[tuple[Alignment, int, int]] = field(default_factory=list)
     announced: int = 0
     burst: int = 1
     operations: int = 1
@@ -300,9 +300,9 @@ class Made:
     def taken(self) -> int:
         return sum(n for _, _, n in self.runs)
 
-    def run(self, gate: GateSetting, n: int) -> Stamps:
+    def run(self, align: AlignmentSetting, n: int) -> Stamps:
         times = np.array([self.takes(self.taken + k) for k in range(n)], np.int64)
-        self.runs.append((gate.kind, gate.slack, n))
+        self.runs.append((align.kind, align.slack, n))
         late, lasts = times < 0, np.abs(times)
         left = self.now + np.cumsum(lasts)
         self.now = int(left[-1])
@@ -313,9 +313,9 @@ class Made:
 ANY = StopRule(1.0, 20, 100)
 
 
-def sampling(made: Made, gate: Gate = "roundtime", most: int = 100_000, stop: StopRule = ANY) -> Sampling:
+def sampling(made: Made, align: Alignment = "roundtime", most: int = 100_000, stop: StopRule = ANY) -> Sampling:
     method: Any = SimpleNamespace(clock="common", oversubscribed=False, most=most, stop=stop)
-    return Sampling(made, method, GateSetting(gate, made.session.signals, 1000), [])  # type: ignore[arg-type]
+    return Sampling(made, method, AlignmentSetting(align, made.session.signals, 1000), [])  # type: ignore[arg-type]
 
 
 def slices(driver: Driver, rank: Turns, of: Sampling, *orders: Order, quota: bool = False) -> tuple[bool, list[Report]]:
@@ -329,7 +329,7 @@ def slices(driver: Driver, rank: Turns, of: Sampling, *orders: Order, quota: boo
 RULE = SliceRule(discard=5, discard_seconds=0.002, seconds=0.05, operations=10, longest=1.0)
 
 
-A_SLICE = Order(act="slice", gate="roundtime", slack=1000, seconds=0.05, rule=RULE)
+A_SLICE = Order(act="slice", align="roundtime", slack=1000, seconds=0.05, rule=RULE)
 
 
 def a_slice(**values: Any) -> Order:
@@ -346,7 +346,7 @@ def test_it_says_that_it_is_ready_and_with_what(
     """A plan that fixes samples says how many; a quota makes slices longer."""
     ended, (ready,) = slices(driver, rank, sampling(Made(), stop=stop), END, quota=quota)
     assert ended
-    assert (ready.at, ready.gate, ready.slack) == ("ready", "roundtime", 1000)
+    assert (ready.at, ready.align, ready.slack) == ("ready", "roundtime", 1000)
     assert (ready.samples, ready.shortest) == (samples, shortest)
 
 
@@ -361,7 +361,7 @@ A_20 = a_slice(anew=True, operations=20)
 SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[str, Any], int, int]] = {
     "of 1 ms each 5 are discarded, and 50 are a slice": (
         lambda number: MS, [a_slice(anew=True), a_slice()], 100_000, ANY,
-        {"gate": "roundtime", "n": 50, "late": 0, "seconds": 1e-3, "halves": (1e-3, 1e-3)}, 100, 0,
+        {"align": "roundtime", "n": 50, "late": 0, "seconds": 1e-3, "halves": (1e-3, 1e-3)}, 100, 0,
     ),
     "what is discarded is not in the time": (
         lambda number: 9 * MS if number < 5 else MS, [a_slice(anew=True)], 100_000, ANY, {"seconds": 1e-3}, 50, 0,
@@ -379,9 +379,9 @@ SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[s
     "ten of 0.4 s would take longer than a slice may": (
         lambda number: 400 * MS, [a_slice(anew=True)], 100_000, ANY, {"n": 3}, 3, 0,
     ),
-    "another gate forgets all samples, and is a note": (
-        lambda number: MS, [a_slice(anew=True), a_slice(), a_slice(anew=True, gate="barrier")], 100_000, ANY,
-        {"gate": "barrier", "n": 50}, 50, 1,
+    "another align forgets all samples, and is a note": (
+        lambda number: MS, [a_slice(anew=True), a_slice(), a_slice(anew=True, align="barrier")], 100_000, ANY,
+        {"align": "barrier", "n": 50}, 50, 1,
     ),
     "to begin again forgets all samples": (
         lambda number: MS, [a_slice(anew=True), a_slice(), a_slice(anew=True)], 100_000, ANY, {"n": 50}, 50, 0,
@@ -409,7 +409,7 @@ def test_what_a_slice_reports_and_keeps(driver: Driver, rank: Turns, which: str)
     assert made.taken == sum(report.n for report in reports) + discarded * len(orders)
     for name, value in expected.items():
         assert getattr(reports[-1], name) == (pytest.approx(value) if isinstance(value, float | tuple) else value), name
-    assert (len(of.stamps.late), len(of.notes), of.gate.kind) == (kept, notes, reports[-1].gate)
+    assert (len(of.stamps.late), len(of.notes), of.align.kind) == (kept, notes, reports[-1].align)
 
 
 def test_what_is_measured_alone_has_no_samples_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,7 +455,7 @@ def test_the_gate_and_the_slack_are_those_that_it_is_told(driver: Driver, rank: 
     made = Made()
     of = sampling(made)
     slices(driver, rank, of, a_slice(anew=True, slack=5000), a_slice(slack=9000), END)
-    assert {(gate, slack) for gate, slack, _ in made.runs} == {("roundtime", 5000), ("roundtime", 9000)}
+    assert {(align, slack) for align, slack, _ in made.runs} == {("roundtime", 5000), ("roundtime", 9000)}
     assert of.notes == []
 
 
@@ -464,7 +464,7 @@ def test_behind_a_barrier_chance_decides_how_many_messages_go_before(driver: Dri
     for _ in range(12):
         made = Made()
         made.session.clock = time.monotonic_ns
-        slices(driver, rank, sampling(made, "barrier"), a_slice(gate="barrier", operations=1), END)
+        slices(driver, rank, sampling(made, "barrier"), a_slice(align="barrier", operations=1), END)
         announced.add(made.announced)
     assert len(announced) > 3
 

@@ -39,7 +39,7 @@ VERDICTS: tuple[ConclusionVerdict, ...] = get_args(ConclusionVerdict)
 EvidenceGap = Literal["", "references", "crowded", "devices", "not alternated", "not comparable", "launches"]
 
 #: Axes in which two ways to place ranks, and two libraries, may differ, unless a part says that they are equal.
-_FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "gate", "cadence")
+_FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "align", "cadence")
 
 
 @dataclass(frozen=True)

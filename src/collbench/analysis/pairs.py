@@ -144,7 +144,7 @@ def _devices(cell: Cell) -> set[str]:
 
 
 #: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.
-METHODS = {"driver": "driver", "gate": "", "cadence": "", "clock": "", "burst": "", "place": "in_place"}
+METHODS = {"driver": "driver", "align": "", "cadence": "", "clock": "", "burst": "", "place": "in_place"}
 
 #: What people ask about two runs, the likeliest first.
 _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "image-id")
@@ -410,7 +410,7 @@ def apart(of_base: Way, of_other: Way, free: frozenset[str]) -> bool:
 
 
 def method_differences(pair: Pair) -> Differences:
-    """In what the sides were measured differently: `("gate", "barrier", "roundtime")`."""
+    """In what the sides were measured differently: `("align", "barrier", "roundtime")`."""
     base, other = ({name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
                    for cell in (pair.base, pair.other))  # fmt: skip
     names = sorted(base.keys() & other.keys() - pair.free)

@@ -40,7 +40,7 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
-#: By name: driver, gate, cadence, clock, burst, in place.
+#: By name: driver, align, cadence, clock, burst, in place.
 Way = tuple[tuple[str, str], ...]
 
 
@@ -48,7 +48,7 @@ def how(record: Record) -> Way:
     """The facts of a record that make two numbers incomparable, by name. Synchronised clocks are as a common one."""
     clock = "common" if record.clock == "synced" else record.clock
     place = None if record.in_place is None else "in" if record.in_place else "out"
-    facts = {"driver": record.driver, "gate": record.gate, "cadence": record.cadence, "clock": clock,
+    facts = {"driver": record.driver, "align": record.align, "cadence": record.cadence, "clock": clock,
              "burst": record.burst, "place": place}  # fmt: skip
     return tuple((name, str(value)) for name, value in facts.items() if value is not None)
 
@@ -397,7 +397,7 @@ class Cell:
 
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
-    """By name, the values of how these cells were measured: `gate` is `barrier`, or `roundtime` too."""
+    """By name, the values of how these cells were measured: `align` is `barrier`, or `roundtime` too."""
     values = grouped(fact for way in {way for cell in cells for way in cell.how} for fact in way)
     return {name: set(of_name) for name, of_name in values.items()}
 
@@ -448,7 +448,7 @@ class Builder:
             slowed = tuple(sorted({reason for reading in readings for reason in reading.throttled or ()}))
         wrong = -1 if check is None or check.wrong is None else check.wrong > 0
         key = (record.status, record.work, record.transport, wrong, record.contended, record.oversubscribed,
-               record.driver, record.gate, record.cadence, record.clock, record.burst, record.in_place, record.notes,
+               record.driver, record.align, record.cadence, record.clock, record.burst, record.in_place, record.notes,
                record.reason, record.shared_gpu, record.alone, record.messages, slowed)  # fmt: skip
         code = self._facts.get(key)
         if code is None:

@@ -1,6 +1,6 @@
 """Backend `torch-nccl`: torch.distributed on GPU tensors over NCCL, as DDP uses it.
 
-Control plane, gates and the messages of a parameter server go over gloo: torch has no MPI. Started as torch-gloo.
+Control plane, alignment and the messages of a parameter server go over gloo: torch has no MPI. Started as torch-gloo.
 """
 
 from __future__ import annotations

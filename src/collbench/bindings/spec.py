@@ -333,7 +333,7 @@ class Session(Protocol):
     """One rank's open backend. Defaults: calls report their own errors, and end with the process."""
 
     world: World  # the control plane
-    signals: Signals  # for the gates
+    signals: Signals  # to line ranks up
     thread_level: ThreadLevel  # the one that was granted
     #: Nanoseconds; another than this where the backend simulates, whose worlds share it by construction.
     clock: Callable[[], int] = staticmethod(time.monotonic_ns)

@@ -195,7 +195,7 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
 def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None) -> tuple[Path, Plan]:
     """The launch plan that PLAN names, without sides; one for a single world becomes one of ranks on the host.
 
-    A timing gate `auto` becomes `barrier`: launches that fall back to it could not be compared with others. `crowded`:
+    `align` of `auto` becomes `barrier`: launches that fall back to it could not be compared with others. `crowded`:
     a single world may have more ranks than cores. What only flags say is taken from the `begun_plan` that goes on.
     """
     path = find_plan(text)
@@ -211,7 +211,7 @@ def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan 
                            "launch, and compare them by collbench compare RUN --by side.")  # fmt: skip
     if begun_plan is not None:
         plan = msgspec.structs.replace(plan, launches=begun_plan.launches, until=begun_plan.until, seed=begun_plan.seed)
-    return path, msgspec.structs.replace(plan, gate="barrier") if plan.gate == "auto" else plan
+    return path, msgspec.structs.replace(plan, align="barrier") if plan.align == "auto" else plan
 
 
 def _begin(

@@ -29,7 +29,7 @@ from collbench.report import STYLES, Style, new_style
 from collbench.run.experiment import default_backend, parameters_of, perform, plan_experiment
 from collbench.run.facts_of_ranks import bind, completed
 from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
-from collbench.schema.case import CADENCES, GATES
+from collbench.schema.case import ALIGNMENTS, CADENCES
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, named_in_errors
 from collbench.schema.record import Record
@@ -76,7 +76,7 @@ class _Samples(Options):
     warmup: int = option("-w --warmup_iters", "Operations before the first sample.", "N", type=int, default=5)
     check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)  # fmt: skip
     blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))  # fmt: skip
-    gate: str = option("--gate", "How ranks are lined up before a sample.", type=click.Choice(["auto", *GATES]), default="auto")  # fmt: skip
+    align: str = option("--align", "How ranks are lined up before each sample.", type=click.Choice(["auto", *ALIGNMENTS]), default="auto")  # fmt: skip
     cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))  # fmt: skip
     burst: int = option("--burst", "Operations of a sample in cadence streaming.", "N", type=int, default=20)
     budget: str = option("--budget", "Time for the samples of one size.", "TIME", default="0.25s")

@@ -340,14 +340,14 @@ def of_paper(
 
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
-    """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
+    """A line for each: the conclusions of a paper, keys without an effect, how ranks line up, and cautions of the engine."""
     papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
     cautions = (caution for site in expanded.sites for caution in site.cautions)
-    # on several hosts the gate depends on how well their clocks are known
-    unlike = expanded.plan.gate == "auto" and len({cell.hosts > 1 for cell in expanded.cells}) > 1
-    gates = ('gate: "auto" may be another on one host than on several, and compare refuses to compare two gates: '
-             'gate = "barrier" is one for all',) * bool(unlike and expanded.plan.collectives)  # fmt: skip
-    return (*papers, *_turns(expanded), *ignored_keys(expanded), *gates, *cautions)
+    # on several hosts how ranks line up depends on how well their clocks are known
+    unlike = expanded.plan.align == "auto" and len({cell.hosts > 1 for cell in expanded.cells}) > 1
+    alignment = ('align: "auto" may be another on one host than on several, and compare refuses to compare two: '
+                 'align = "barrier" is one for all',) * bool(unlike and expanded.plan.collectives)  # fmt: skip
+    return (*papers, *_turns(expanded), *ignored_keys(expanded), *alignment, *cautions)
 
 
 def _turns(expanded: ExpandedPlan) -> Iterator[str]:

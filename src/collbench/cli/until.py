@@ -141,7 +141,7 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, open_: OpenAtPlace[Case]) ->
 def _said(pairs: Sequence[PairStatus], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
     states = Counter(one.state for one in pairs)
-    refused = ""  # ` (bcast 64K, single strict vs host: gate barrier against roundtime; and 2 more)`
+    refused = ""  # ` (bcast 64K, single strict vs host: align barrier against roundtime; and 2 more)`
     if impossible := [one for one in pairs if one.state == "impossible"]:
         one = min(impossible, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
         case = one.pair.base.case

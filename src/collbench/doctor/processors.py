@@ -237,7 +237,7 @@ def clocks(machine: Machine, cost: Callable[[], float] = read_cost) -> Finding:
     problems, read = [], cost()
     if shifted:
         cause = f"this process runs in a time namespace with offsets ({shifted})"
-        effect = ("where ranks outside it compare clocks too coarsely, --gate auto is barrier: a small bcast looks "
+        effect = ("where ranks outside it compare clocks too coarsely, --align auto is barrier: a small bcast looks "
                   "half as long")  # fmt: skip
         fix = "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration"
         problems.append(Problem("warn", cause, effect, fix))

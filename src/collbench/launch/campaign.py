@@ -226,7 +226,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
     ranks = max(cell.ranks for cell in prepared.expanded.cells)
     libraries = dict.fromkeys(lib for image in (*stacks.environments, *stacks.images) for lib in image.libraries)
     return manifest_of(
-        plan, command, ranks=ranks, protocol=protocol(plan, plan.gate, plan.cadence),
+        plan, command, ranks=ranks, protocol=protocol(plan, plan.align, plan.cadence),
         thread_level={"requested": plan["thread_level"]}, launcher="collbench launch", libraries=tuple(libraries),
         hosts=stacks.hosts or (facts.host(range(ranks)),), environment=stacks.environment,
         experiment=Experiment(

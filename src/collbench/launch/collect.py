@@ -107,7 +107,7 @@ def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
         raise RunReadError(f"samples file {description.file!a} is not inside samples/.")
     with open_folder(folder, root) as inner, open_plain(inner, name, LARGEST) as file:
         samples = decode_samples(file, f"{description.file!a}", record)
-    # times of 1 ns and more; for an operation that was late at the gate every rank's is negative
+    # times of 1 ns and more; for an operation that was late every rank's is negative
     late = samples < 0
     if not (late.any(axis=0) == late.all(axis=0)).all() or int(late[0].sum()) != description.invalid:
         raise RunReadError(f"{description.file!a}: its late samples are not the {description.invalid} of its record.")

@@ -20,7 +20,7 @@ from collbench.errors import Interrupted
 from collbench.launch.expansion import Group
 from collbench.launch.live_world import LaunchTask, LiveWorld, Outcome, without_measure
 from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
-from collbench.schema.case import Case, Gate
+from collbench.schema.case import Alignment, Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Duet, Slice
 from collbench.schema.world import Order, Report, SliceRule
@@ -29,8 +29,8 @@ from collbench.timing.loop import LARGEST_SLACK
 #: Intervals at which worlds are looked at while one of them measures, and when all are about to end (s).
 LOOK, ENDING = 0.25, 0.02
 
-#: Shares of late samples in a round from which the slack of its gate is doubled, or quadrupled; after so many rounds of
-#: the latter in a row an automatic gate becomes a barrier. As within a world (run/sampling.py).
+#: Shares of late samples in a round from which its slack is doubled, or quadrupled; after so many rounds of
+#: the latter in a row an automatic alignment becomes a barrier. As within a world (run/sampling.py).
 LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
 
 #: A sleep that was none may be the machine's doing: a page that is missing, a processor that was taken away. So there
@@ -186,13 +186,13 @@ class _Conversation:
 
     def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round]:
         """All rounds of a case; none: a world died, so that the case begins again with the others."""
-        gate: Gate = "barrier" if any(report.gate == "barrier" for report in ready) else ready[0].gate
+        align: Alignment = "barrier" if any(report.align == "barrier" for report in ready) else ready[0].align
         slack = max(report.slack for report in ready)
         seconds = max(self._rule.seconds, *(report.shortest for report in ready))
         samples, rounds, anew, hopeless, enough = max(report.samples for report in ready), list[Round](), True, 0, False
         began = time.monotonic()
         while not enough:
-            order = Order(act="slice", gate=gate, slack=slack, anew=anew, seconds=seconds,
+            order = Order(act="slice", align=align, slack=slack, anew=anew, seconds=seconds,
                           operations=_operations(samples, len(rounds), self._rule), rule=self._rule)  # fmt: skip
             played = self._round(members, order)
             if played is None:
@@ -204,8 +204,8 @@ class _Conversation:
             anew, passed = False, (time.monotonic() - began) / len(members)
             enough = _enough(len(rounds), samples, passed, self._rule)
             mostly = enough and 2 * _most(rounds, "late") > _most(rounds, "n")
-            if gate == "roundtime" and self._plan.gate == "auto" and (hopeless >= HOPELESS or mostly):
-                gate, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
+            if align == "roundtime" and self._plan.align == "auto" and (hopeless >= HOPELESS or mostly):
+                align, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
         self._slept += [_slept(world, turn.report, self._rule) for turns in rounds for world, turn in turns.items()]
         share, sleeps = self._rule.invalid, len(self._slept)
         if self._slept.count(False) > share * sleeps + STANDARD_ERRORS * math.sqrt(share * (1 - share) * sleeps):

@@ -210,7 +210,7 @@ def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
 
 
 def late_samples(cells: Sequence[Cell]) -> str:
-    """`0.3 % of the samples began late at the gate and are excluded; of the worst cell 44 % (2M, a host)`, or none."""
+    """`0.3 % of the samples began late and are excluded; of the worst cell 44 % (2M, a host)`, or none."""
     late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
     if not late:
         return ""
@@ -220,7 +220,7 @@ def late_samples(cells: Sequence[Cell]) -> str:
              if len(set(every)) > 1]  # fmt: skip
     where = ", ".join(filter(None, (*words, size_text(worst.case), image_and_place(worst))))
     most = f"; of the worst cell {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
-    return f"{_percent(late / samples)} of the samples began late at the gate and are excluded{most}"
+    return f"{_percent(late / samples)} of the samples began late and are excluded{most}"
 
 
 def often_late(cells: Sequence[Cell]) -> list[str]:

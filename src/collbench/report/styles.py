@@ -125,7 +125,7 @@ def _heading(rows: Sequence[Record], measured: Sequence[Record]) -> str:
     group = group_of(rows[0])
     case = group.case
     drivers = "/".join(sorted({record.driver or case["driver"] for record in measured})) or case["driver"]
-    gates = "/".join(sorted({record.gate for record in measured if record.gate}))
+    alignments = "/".join(sorted({record.align for record in measured if record.align}))
     shared = all(record.clock in ("common", "synced") for record in measured)
     clock = "last out - first in" if shared else "largest local time"
     bursts = [record.burst for record in measured if record.cadence == "streaming"]
@@ -134,7 +134,7 @@ def _heading(rows: Sequence[Record], measured: Sequence[Record]) -> str:
     return ", ".join(filter(None, (
         operation(case), "in place" if measured and all(record.in_place for record in measured) else "",
         backend, driver, headings.variant(case), f"streaming, {bursts[0]} operations a sample" if bursts else "", level,
-        f"gate {gates} ({clock})" if gates else "", group.place,
+        f"align {alignments} ({clock})" if alignments else "", group.place,
     )))  # fmt: skip
 
 
@@ -166,13 +166,13 @@ _COLLECTIVE: dict[str, Callable[[Record, Seconds], str]] = {
     "algbw\n(GB/s)": lambda record, _: format_rate(record.algbw) if _moved(record) else "",
     "busbw\n(GB/s)": lambda record, _: format_rate(record.busbw) if _moved(record) else "",
     "samples": lambda record, _: str(_valid(record)) if record.samples else "",
-    "late": lambda record, _: str(record.samples.invalid) if record.samples and record.gate else "",
+    "late": lambda record, _: str(record.samples.invalid) if record.samples and record.align else "",
     "wrong": lambda record, _: _wrong(record),
 }
 
 #: Shown where the rows differ in them.
 _APART: dict[str, Callable[[Record], str]] = {
-    "place": lambda record: "in" if record.in_place else "out", "gate": lambda record: record.gate or "",
+    "place": lambda record: "in" if record.in_place else "out", "align": lambda record: record.align or "",
 }  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def _figures(measured: Sequence[Record]) -> dict[str, list[str]]:
 
 #: A column for each axis, then what was measured. A workload's own axes are in `settings`, as `name=value`.
 COLUMNS = (
-    "status", "reason", "workload", *(axis.heading for axis in AXES.values()), "settings", "launch", "driver", "gate",
+    "status", "reason", "workload", *(axis.heading for axis in AXES.values()), "settings", "launch", "driver", "align",
     "cadence", "clock", "amount", "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s",
     "max_s", "mean_s", "lag1", "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong",
     "contended", "oversubscribed", "simulated", "burst", "device_median_s", "legs_median_s", "algorithm", "protocol",
@@ -242,7 +242,7 @@ COLUMNS = (
 )  # fmt: skip
 
 #: Columns that are called as the fields of the record.
-_OF_RECORD = ("status", "reason", "driver", "launch", "gate", "cadence", "clock", "contended", "oversubscribed",
+_OF_RECORD = ("status", "reason", "driver", "launch", "align", "cadence", "clock", "contended", "oversubscribed",
               "burst", "algorithm", "protocol", "transport", "shared_gpu")  # fmt: skip
 
 

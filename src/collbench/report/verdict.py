@@ -75,9 +75,9 @@ def reason(why: Reason, in_blocks: bool = True) -> str:
 
 
 def remedy(why: Reason) -> str:
-    """What would make a difference of gates go; empty for other reasons."""
+    """What would make a difference in how ranks line up go; empty for other reasons."""
     names = [name for name, *_ in why.values] if why.kind == "measured differently" else []
-    return '; gate = "barrier" in the plan (or --gate barrier) measures both' * (names == ["gate"])
+    return '; align = "barrier" in the plan (or --align barrier) measures both' * (names == ["align"])
 
 
 def whole_reason(comparison: Comparison) -> str:

@@ -373,7 +373,7 @@ def _measure_backend(
     method = agreed_method(world, experiment.plan, ranks, backend.simulated, clocks)
     if begins:
         manifest = facts_of_ranks.manifest(
-            experiment.plan, experiment.command, experiment.backends, session, ranks, method.gate, method.cadence
+            experiment.plan, experiment.command, experiment.backends, session, ranks, method.align, method.cadence
         )
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
     folder = experiment.options.turns  # of all ranks, or of none
@@ -469,9 +469,9 @@ def _refuse_other_request(
 
 def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...], messages: bool) -> CollbenchError | None:
     """Why a world of such ranks cannot run this plan; None where it can. `messages`: two ranks can exchange some."""
-    if experiment.plan.gate == "roundtime" and not messages and not have_common_clock(ranks):
+    if experiment.plan.align == "roundtime" and not messages and not have_common_clock(ranks):
         reason = "the ranks do not share a clock, and this backend has no messages by which hosts could compare theirs"
-        return errors.RequestError(f"gate roundtime: {reason}. Use gate barrier.")
+        return errors.RequestError(f"align roundtime: {reason}. Use align barrier.")
     if (differs := facts_of_ranks.place_difference(ranks, experiment.options.places)) is not None:
         return WorldMismatch(f"{differs}.")
     return None

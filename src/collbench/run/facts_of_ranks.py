@@ -461,7 +461,7 @@ def contended(stretch: Stretch, world: World, own: OwnTime = COMMUNICATES) -> tu
 
 def manifest(
     plan: Plan, command: tuple[str, ...], measured: tuple[Backend, ...], session: Session,
-    ranks: tuple[RankFacts, ...], gate: str, cadence: str,
+    ranks: tuple[RankFacts, ...], align: str, cadence: str,
 ) -> Manifest:  # fmt: skip
     """Collective: one rank of each machine describes it. What takes long is added by `completed`.
 
@@ -473,7 +473,7 @@ def manifest(
         with contextlib.suppress(BackendUnavailable):  # known only when it is started; then it has none
             libraries |= dict.fromkeys(backend.libraries())
     return manifest_of(
-        plan, command, ranks=session.world.size, protocol=protocol(plan, gate, cadence),
+        plan, command, ranks=session.world.size, protocol=protocol(plan, align, cadence),
         rank_gpus=gpus if any(gpus) else (), libraries=tuple(libraries), hosts=_hosts(session, ranks), environment={},
         thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
         launcher=launcher.detect().title, simulated=any(backend.simulated for backend in measured),
@@ -506,10 +506,10 @@ def hashed(library: Library) -> Library:
     return library
 
 
-def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
-    """How a plan measures. Gate and cadence are those at the start: a gate may change."""
+def protocol(plan: Plan, align: str, cadence: str) -> Protocol:
+    """How a plan measures. Alignment and cadence are those at the start: the former may change."""
     return Protocol(
-        gate=gate, cadence=cadence, burst=plan.burst if cadence == "streaming" else 1, warmup=plan.warmup,
+        align=align, cadence=cadence, burst=plan.burst if cadence == "streaming" else 1, warmup=plan.warmup,
         check=plan.check, iters=plan.iters, budget=plan.budget_seconds, floor=plan.floor, cap=plan.cap,
         timeout=plan.timeout_seconds,
     )  # fmt: skip

@@ -326,7 +326,7 @@ def _measured(
     if isinstance(prepared, Failure):
         return Record(case=case.identity, launch=0, status=prepared.status, reason=prepared.reason), None
     calls, operations, count = calls_of(case, method), max(case.graph, 1), block_count(case, row)
-    timed_call = agree_on_driver(prepared, case.driver, method.gate, session, calls, operations)
+    timed_call = agree_on_driver(prepared, case.driver, method.align, session, calls, operations)
     amount = row.size(count, DTYPES[case.dtype], case.ranks)
     work = Work(amount=amount, count=count, bus_factor=row.bus_factor(case.ranks))
     blank = Record(case=case.identity, launch=0, status="ok", work=work)
@@ -407,7 +407,7 @@ def _time(
     lost = None if error is None else LostRankError(f"rank {session.world.rank}: {doing}: {error}.")
     raise_on_all(session, lost)
     return sampling, msgspec.structs.replace(
-        blank, driver=timed_call.driver, gate=sampling.gate.kind, cadence=method.cadence, clock=sampling.clock,
+        blank, driver=timed_call.driver, align=sampling.align.kind, cadence=method.cadence, clock=sampling.clock,
         clock_error=None if sampling.clocks is None else sampling.clocks.error,
         in_place=timed_call.operation.in_place, burst=timed_call.burst * timed_call.operations,
         confinement=method.confinement, oversubscribed=method.oversubscribed, contended=contended,
@@ -478,7 +478,7 @@ def fill_results(
     n, valid = len(largest), largest[in_time]
     samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
     if len(valid) == 0:
-        reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use gate barrier"
+        reason = f"all {n} samples were late: too few cores, or a busy machine. Use align barrier"
         return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), results.matrix
     times = results.legs[:, in_time] if len(stages) > 1 else results.legs[:0]
     legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=False)}

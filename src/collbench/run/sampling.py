@@ -26,11 +26,11 @@ from collbench.run import facts_of_ranks
 from collbench.run.failures import Watch
 from collbench.run.host_clocks import HostClocks
 from collbench.schema.axes import Driver
-from collbench.schema.case import GATES, Cadence, Gate, SampleClock
+from collbench.schema.case import ALIGNMENTS, Alignment, Cadence, SampleClock
 from collbench.schema.plan import USUAL_CAP, Plan
 from collbench.schema.record import ClockError, Confinement
 from collbench.timing import loop
-from collbench.timing.loop import GateSetting, Stamps
+from collbench.timing.loop import AlignmentSetting, Stamps
 
 #: No batch is planned to take longer than this (s): between batches ranks agree, feed the watchdog and can be stopped.
 LONGEST_BATCH = 0.5
@@ -52,7 +52,7 @@ class StopRule:
         return StopRule(0.0, n, n)
 
     def next_batch(self, done: int, seconds: float) -> int:
-        """Samples to take next at the pace so far, 0 to stop; `done` took `seconds`, including their gates."""
+        """Samples to take next at the pace so far, 0 to stop; `done` took `seconds`, lining up included."""
         if done >= self.cap or (done >= self.floor and seconds >= self.seconds):
             return 0
         if done == 0:
@@ -83,40 +83,40 @@ class TimedCall:
     burst: int = 1
     operations: int = 1
 
-    def run(self, gate: GateSetting, n: int, burst: int | None = None) -> Stamps:
-        """Take `n` samples behind the gate; LibraryError, if the library returned an error on this rank."""
+    def run(self, align: AlignmentSetting, n: int, burst: int | None = None) -> Stamps:
+        """Take `n` samples after lining up; LibraryError, if the library returned an error on this rank."""
         call, burst = self.operation.call, burst or self.burst
         if self.driver == "native":
-            return loop.run_native(call, gate, n, burst)
-        return loop.run_python(call, gate, n, self.session.clock, burst)
+            return loop.run_native(call, align, n, burst)
+        return loop.run_python(call, align, n, self.session.clock, burst)
 
     def once(self) -> Stamps:
-        """Make one call, without a gate."""
-        return self.run(GateSetting("none", self.session.signals), 1, 1)
+        """Make one call, without lining up."""
+        return self.run(AlignmentSetting("none", self.session.signals), 1, 1)
 
     def device_times(self, n: int) -> NDArray[np.float64] | None:
         """Seconds [n] of `n` operations by the device's clock; None where this rank has no device. Collective."""
-        call, gate = self.operation.call, GateSetting("barrier", self.session.signals)
+        call, align = self.operation.call, AlignmentSetting("barrier", self.session.signals)
         _, calls = self.session.world.minmax([sum(len(stage.native or ()) for stage in call.stages)])
         burst = max(min(self.burst, MOST_CALLS // max(int(calls[0]), 1)), 1)
         if call.stopwatch is None:
-            self.run(gate, n, burst)
+            self.run(align, n, burst)
             return None
         repeated = replace(call, stages=call.stages * burst)
         if self.driver == "native":
-            times = loop.native_device_times(repeated, call.stopwatch, gate, n)
+            times = loop.native_device_times(repeated, call.stopwatch, align, n)
         else:
-            times = loop.python_device_times(repeated, call.stopwatch, gate, n, self.session.clock)
+            times = loop.python_device_times(repeated, call.stopwatch, align, n, self.session.clock)
         return times / (burst * self.operations)
 
 
 def agree_on_driver(
-    operation: Operation, requested: Driver, gate: Gate, session: Session, burst: int, operations: int
+    operation: Operation, requested: Driver, align: Alignment, session: Session, burst: int, operations: int
 ) -> TimedCall:
     """The requested driver if it works on every rank, else Python on all of them. Collective."""
     reason = None
     if requested == "native":
-        reason = loop.why_not_native(operation.call, GateSetting(gate, session.signals), session.clock)
+        reason = loop.why_not_native(operation.call, AlignmentSetting(align, session.signals), session.clock)
     reason = first_value(session.world, reason)
     driver: Driver = requested if reason is None else "python"
     note = None if reason is None else f"driver python: {reason}"
@@ -193,13 +193,13 @@ def left_early(stamps: Stamps, world: World, tolerance: int = 0) -> int:
 class Method:
     """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank, on rank 0; empty elsewhere.
 
-    `gate_may_change`: the user left the gate to us, so a barrier replaces a gate with which most samples are late.
+    `align_may_change`: the user left it to us, so a barrier replaces one with which most samples are late.
     A sample is `burst` operations, or `launches` of a graph that holds as many. `clocks` are those of several hosts,
     where they can be synchronised. A case has `most` samples at most, of slices.
     """
 
-    gate: Gate
-    gate_may_change: bool
+    align: Alignment
+    align_may_change: bool
     clock: SampleClock
     stop: StopRule
     warmup: int
@@ -242,14 +242,15 @@ def agreed_method(
 def choose_method(
     plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool, clocks: HostClocks | None = None
 ) -> Method:
-    """The gate that fits the machines, and the plan's stop rule. `clocks` are those of hosts that share none."""
+    """The alignment that fits the machines, and the plan's stop rule. `clocks` are those of hosts that share none."""
     common = have_common_clock(ranks)
     oversubscribed = not simulated and is_oversubscribed(ranks)
-    automatic: Gate = "roundtime" if (common or clocks) and not oversubscribed else "barrier"
+    automatic: Alignment = "roundtime" if (common or clocks) and not oversubscribed else "barrier"
     cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
     stop = StopRule(plan.budget_seconds, plan.floor, cap) if plan.iters is None else StopRule.fixed(plan.iters)
     return Method(
-        gate=next((gate for gate in GATES if gate == plan.gate), automatic), gate_may_change=plan.gate == "auto",
+        align=next((align for align in ALIGNMENTS if align == plan.align), automatic),
+        align_may_change=plan.align == "auto",
         clock="common" if common else "synced" if clocks else "local", clocks=clocks,
         stop=stop, most=stop.cap, warmup=plan.warmup, check=plan.check, burst=plan.burst, launches=plan["cudagraph"],
         cadence="streaming" if plan.cadence == "streaming" else "isolated",
@@ -266,21 +267,21 @@ PILOT = 10
 DIFFER = f"as seen, the hosts' clocks differ by more than {GOOD_SHARE:.0%} of the operation and than {GOOD} ns"
 
 
-def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_change: bool) -> str | None:
+def trusted(clocks: HostClocks | None, timed_call: TimedCall, align: Alignment, may_change: bool) -> str | None:
     """Synchronise before a case. Why its samples cannot be taken on these clocks; None where they can. Collective.
 
-    A round-time gate that was asked for is taken whatever the clocks are like.
+    A round-time alignment that was asked for is taken whatever the clocks are like.
     """
     if clocks is None:
         return None
     session = timed_call.session
     clocks.begin()
-    pilot = timed_call.run(GateSetting("barrier", session.signals), PILOT)
+    pilot = timed_call.run(AlignmentSetting("barrier", session.signals), PILOT)
     clocks.synchronise()
     longest = session.world.minmax([int(np.median(pilot.left - pilot.entered))])[1][0]
-    if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
+    if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (align == "roundtime" and not may_change):
         return None
-    return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
+    return f"{'align barrier, ' if may_change else ''}largest local time: {DIFFER}"
 
 
 def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
@@ -288,17 +289,17 @@ def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
     return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)
 
 
-#: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
+#: How the slack of round time is found: this many announcements, twice their slowest tenth, doubled while late.
 PILOT_ANNOUNCEMENTS = 30
 SMALLEST_SLACK = 1_000
 LATE_SHARE = 0.05
 
 #: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when that share of all
-#: samples is late, an automatic gate changes from round time to a barrier.
+#: samples is late, an automatic alignment changes from round time to a barrier.
 HOPELESS_SHARE = 0.5
 HOPELESS_BATCHES = 6
 
-#: Before a batch with a barrier gate rank 0 makes a random number of announcements below this. Where a transport keeps
+#: Before a batch with a barrier rank 0 makes a random number of announcements below this. Where a transport keeps
 #: small messages in rings, the cost of a message depends on how many were sent before. Open MPI's rings of 4 KiB hold
 #: 127 (opal/mca/btl/sm/btl_sm_fbox.h).
 MOST_DISPLACEMENTS = 127
@@ -309,7 +310,7 @@ class Decision(NamedTuple):
 
     samples: int
     slack: int
-    gate: Gate
+    align: Alignment
     stop: bool
     displacements: int = 0
 
@@ -320,7 +321,7 @@ class Sampling:
 
     timed_call: TimedCall
     method: Method
-    gate: GateSetting
+    align: AlignmentSetting
     notes: list[str]
     began: int = 0
     done: list[Stamps] = field(default_factory=list)
@@ -345,35 +346,35 @@ class Sampling:
         """Keep samples evenly, of so many portions in all no more than the plan wants of a case."""
         self.done.append(stamps[:: -(-len(stamps.late) * portions // self.method.most)])
 
-    def anew(self, gate: Gate) -> None:
-        """Forget all samples, and begin again, with this gate."""
-        if gate != self.gate.kind:
-            self.gate = GateSetting(gate, self.timed_call.session.signals)
-            self.notes.append(f"gate {gate}: with roundtime most samples were late")
+    def anew(self, align: Alignment) -> None:
+        """Forget all samples, and begin again, with this alignment."""
+        if align != self.align.kind:
+            self.align = AlignmentSetting(align, self.timed_call.session.signals)
+            self.notes.append(f"align {align}: with roundtime most samples were late")
         self.done, self.began = [], self.timed_call.session.clock()
 
     def displace(self) -> None:
         """Make a random number of announcements, the same on all ranks. Collective."""
         session = self.timed_call.session
-        for _ in range(session.world.bcast(self._displacements(self.gate.kind))):
+        for _ in range(session.world.bcast(self._displacements(self.align.kind))):
             session.signals.announce()
 
     def take(self, n: int) -> None:
         """Take a batch of `n` samples. Collective."""
-        self.done.append(self.on_one_clock(self.timed_call.run(self.gate, n)))
+        self.done.append(self.on_one_clock(self.timed_call.run(self.align, n)))
 
     def resume(self) -> None:
         """Catch up with the clocks of hosts after a sleep. Collective."""
         if self.clocks is not None:
             self.clocks.resume()
-            self.gate = replace(self.gate, line=self.clocks.line)
+            self.align = replace(self.align, line=self.clocks.line)
 
     def on_one_clock(self, stamps: Stamps) -> Stamps:
         """Stamps since the last synchronisation, on rank 0's clock. Collective."""
         if self.clocks is None:
             return stamps
         self.clocks.synchronise()
-        self.gate = replace(self.gate, line=self.clocks.line)
+        self.align = replace(self.align, line=self.clocks.line)
         return self.clocks.common(stamps)
 
     def agree(self, watch: Watch) -> int:
@@ -384,9 +385,9 @@ class Sampling:
         decision: Decision = session.world.bcast(self._decide(*largest.tolist()) if session.world.rank == 0 else None)
         if decision.stop:
             raise Interrupted("interrupted.")
-        if decision.gate != self.gate.kind:
-            self.anew(decision.gate)
-        self.gate = self.gate.with_slack(decision.slack)
+        if decision.align != self.align.kind:
+            self.anew(decision.align)
+        self.align = self.align.with_slack(decision.slack)
         for _ in range(decision.displacements):
             session.signals.announce()
         return decision.samples
@@ -399,7 +400,7 @@ class Sampling:
         share = late / len(self.done[-1].late) if self.done else 0.0
         done = sum(len(batch.late) for batch in self.done)
         n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
-        slack, gate = self.gate.slack, self.gate.kind
+        slack, align = self.align.slack, self.align.kind
         if share > HOPELESS_SHARE:
             self.hopeless += 1
             slack *= 4
@@ -409,17 +410,17 @@ class Sampling:
             slack *= 2 if share > LATE_SHARE else 1
         mostly_late = late_in_all > HOPELESS_SHARE * done
         give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
-        if self.method.gate_may_change and give_up:
-            n, gate = self.method.stop.next_batch(0, 0.0), "barrier"
-        return Decision(n, slack, gate, stopped > 0, self._displacements(gate))
+        if self.method.align_may_change and give_up:
+            n, align = self.method.stop.next_batch(0, 0.0), "barrier"
+        return Decision(n, slack, align, stopped > 0, self._displacements(align))
 
-    def _displacements(self, gate: Gate) -> int:
+    def _displacements(self, align: Alignment) -> int:
         """A random number, because the number of control messages so far depends on names and paths.
 
-        A round-time gate announces before every sample. Ranks that share a core would announce for seconds.
+        A round-time alignment announces before every sample. Ranks that share a core would announce for seconds.
         """
         simulated = self.timed_call.session.clock is not time.monotonic_ns
-        if gate != "barrier" or self.method.oversubscribed or simulated:
+        if align != "barrier" or self.method.oversubscribed or simulated:
             return 0
         return random.randrange(MOST_DISPLACEMENTS)  # noqa: S311 - not a secret
 
@@ -439,7 +440,7 @@ def sample(
     sampling = _warmed_up(timed_call, method, watch, doing)
     if in_turns is not None and in_turns(sampling):
         return sampling
-    sampling.anew(sampling.gate.kind)  # without what was sampled in turns
+    sampling.anew(sampling.align.kind)  # without what was sampled in turns
     while (n := sampling.agree(watch)) > 0:
         watch.beat(f"{doing}: timing")
         sampling.take(n)
@@ -450,18 +451,18 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
     session = timed_call.session
     if method.clocks is not None:
         watch.beat(f"{doing}: comparing the hosts' clocks")
-    why_not = trusted(method.clocks, timed_call, method.gate, method.gate_may_change)
+    why_not = trusted(method.clocks, timed_call, method.align, method.align_may_change)
     clocks = method.clocks if why_not is None else None
-    gate = GateSetting("barrier" if why_not and method.gate_may_change else method.gate, session.signals)
+    align = AlignmentSetting("barrier" if why_not and method.align_may_change else method.align, session.signals)
     if clocks is not None:
-        gate = replace(gate, line=clocks.line)
-    if gate.kind == "roundtime":
-        delays = loop.announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
+        align = replace(align, line=clocks.line)
+    if align.kind == "roundtime":
+        delays = loop.announcement_delays(align, session.clock, PILOT_ANNOUNCEMENTS)
         _, slowest = session.world.minmax([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
-        gate = gate.with_slack(max(2 * int(slowest[0]), SMALLEST_SLACK))
+        align = align.with_slack(max(2 * int(slowest[0]), SMALLEST_SLACK))
     notes = [note for note in (timed_call.note, why_not) if note is not None]
-    sampling = Sampling(timed_call, method, gate, notes, clocks=clocks)
+    sampling = Sampling(timed_call, method, align, notes, clocks=clocks)
     for start in range(0, method.warmup, FIRST_BATCH):  # so that the watchdog notices the progress of a long one
         watch.beat(f"{doing}: warming up")
-        timed_call.run(sampling.gate, min(FIRST_BATCH, method.warmup - start))
+        timed_call.run(sampling.align, min(FIRST_BATCH, method.warmup - start))
     return sampling

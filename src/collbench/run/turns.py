@@ -174,7 +174,7 @@ def sampled_in_turns(
     """
     world, stop = sampling.timed_call.session.world, sampling.method.stop
     synchronising = 0.0 if sampling.clocks is None else SYNCHRONISATIONS * sampling.clocks.lasted * 1e-9
-    report = Report(at="ready", gate=sampling.gate.kind, slack=sampling.gate.slack,
+    report = Report(at="ready", align=sampling.align.kind, slack=sampling.align.slack,
                     samples=0 if stop.seconds else stop.cap,
                     shortest=max(QUOTA_SLICE if quota else 0.0, synchronising))  # fmt: skip
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
@@ -191,8 +191,8 @@ def sampled_in_turns(
 
 def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report:
     if order.anew:
-        sampling.anew(order.gate)
-    sampling.gate = sampling.gate.with_slack(order.slack)
+        sampling.anew(order.align)
+    sampling.align = sampling.align.with_slack(order.slack)
     sampling.resume()
     sampling.displace()
     rule, beat = order.rule, partial(watch.beat, f"{doing}: timing")
@@ -204,7 +204,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     times = sampling.times(stamps)
     halves = [_trimmed(half) for half in np.array_split(times.samples, 2)]
     both = None if halves[0] is None or halves[1] is None else (halves[0], halves[1])
-    return Report(at="slice", gate=sampling.gate.kind, n=len(times.samples),
+    return Report(at="slice", align=sampling.align.kind, n=len(times.samples),
                   late=int(np.count_nonzero(~times.in_time)), seconds=_trimmed(times.samples), halves=both)  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _taken(sampling: Sampling, beat: Callable[[], None], least: int, seconds: fl
         if n == 0:
             return Stamps.concatenate(done)
         beat()
-        done.append(sampling.timed_call.run(sampling.gate, n))
+        done.append(sampling.timed_call.run(sampling.align, n))
         samples += n
 
 

@@ -13,11 +13,11 @@ from collbench.schema.axes import AXES, Axis, Value, axis_of
 from collbench.schema.files import RankCount, ShortText
 from collbench.units import format_size
 
-Gate = Literal["roundtime", "barrier", "none"]
+Alignment = Literal["roundtime", "barrier", "none"]
 Cadence = Literal["isolated", "streaming"]
 SampleClock = Literal["common", "synced", "local"]
 
-GATES: tuple[Gate, ...] = get_args(Gate)
+ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
 CADENCES: tuple[Cadence, ...] = get_args(Cadence)
 
 _Text = Annotated[str, msgspec.Meta(max_length=512)]

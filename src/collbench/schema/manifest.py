@@ -75,7 +75,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How every case of a run was measured. `iters` is None under a time budget (in seconds)."""
 
-    gate: str
+    align: str
     cadence: str
     burst: Burst = 1
     warmup: Count

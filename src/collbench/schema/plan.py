@@ -19,7 +19,7 @@ import msgspec
 
 from collbench.errors import BackendUnavailable, PlanError, UnitError, suggestion
 from collbench.schema.axes import AXES, Sizes, image_name, plan_keys_of, sizes_in_bytes
-from collbench.schema.case import CADENCES, GATES, Case
+from collbench.schema.case import ALIGNMENTS, CADENCES, Case
 from collbench.schema.files import TOO_DEEP, read_toml, refuse_irregular
 from collbench.schema.manifest import Until
 from collbench.schema.world import SliceRule
@@ -184,7 +184,7 @@ class WorldKeys(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True)
     The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`.
     """
 
-    gate: str = "auto"
+    align: str = "auto"
     cadence: str = "isolated"
     warmup: int = 5
     check: int = 1
@@ -332,7 +332,7 @@ def check_plan(plan: Plan) -> Plan:
     """
     check_values(plan)
     _check_numbers(plan)
-    for name, choices in (("gate", ("auto", *GATES)), ("cadence", CADENCES)):
+    for name, choices in (("align", ("auto", *ALIGNMENTS)), ("cadence", CADENCES)):
         if getattr(plan, name) not in choices:
             raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
     if not plan.collectives and not plan.benchmarks:

@@ -13,7 +13,7 @@ import msgspec
 from collbench.errors import RunReadError
 from collbench.schema import files
 from collbench.schema.axes import Driver
-from collbench.schema.case import Cadence, Case, Gate, SampleClock, Where, refuse_odd
+from collbench.schema.case import Alignment, Cadence, Case, SampleClock, Where, refuse_odd
 from collbench.schema.files import Amount, Burst, ByteCount, Count, LaunchNumber, Rank, RankCount, ShortText
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """`n` timed operations, `invalid` of them late at the gate; `file` relative to the run, None if not kept."""
+    """`n` timed operations, `invalid` of them late; `file` relative to the run, None if not kept."""
 
     n: Count
     invalid: Count
@@ -272,9 +272,9 @@ Alone = Literal["plan", "engine", "gpus", "programs", "oversubscribed", "memory"
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One case, one launch. Optional parts are None where the case was skipped or failed before they existed.
 
-    `driver`, `gate`, `cadence` and `in_place` say what was really in force; `case` says what was asked for. A sample is
-    the time of `burst` operations, divided by their number; `legs` are its parts, which add up to it. `device` is the
-    time by the GPU's own clock, from operations after the samples.
+    `driver`, `align`, `cadence` and `in_place` say what was really in force; `case` says what was asked for. A sample
+    is the time of `burst` operations, divided by their number; `legs` are its parts, which add up to it. `device` is
+    the time by the GPU's own clock, from operations after the samples.
     """
 
     case: Case
@@ -287,7 +287,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seconds: Seconds | None = None
     ranks: Ranks | None = None
     driver: Driver | None = None
-    gate: Gate | None = None
+    align: Alignment | None = None
     cadence: Cadence | None = None
     clock: SampleClock | None = None
     clock_error: ClockError | None = None

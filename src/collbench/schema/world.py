@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from collbench.errors import RequestError, WorldMismatch
-from collbench.schema.case import Case, Gate
+from collbench.schema.case import Alignment, Case
 from collbench.schema.files import Amount, Count, refuse_irregular
 from collbench.schema.record import Time
 
@@ -161,12 +161,12 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the ranks do next: `begin` the case before them, a `slice` of it, or all of it `alone`; `end` it.
 
-    Of a slice: the gate with its slack (ns), whether the case begins again (`anew`), how long it lasts (s), and of a
-    plan that fixes samples how many `operations` it has, else 0.
+    Of a slice: the alignment with its slack (ns), whether the case begins again (`anew`), how long it lasts (s), and of
+    a plan that fixes samples how many `operations` it has, else 0.
     """
 
     act: Literal["begin", "slice", "alone", "end"]
-    gate: Gate = "none"
+    align: Alignment = "none"
     slack: int = 0
     anew: bool = False
     seconds: float = 0.0
@@ -177,7 +177,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a world stands before it sleeps again.
 
-    `stands`: before `case` (None: all are measured). `ready` for slices of it, with its gate, slack (ns) and the
+    `stands`: before `case` (None: all are measured). `ready` for slices of it, with its alignment, slack (ns) and the
     shortest slice that its quota of processor time allows (s), and the `samples` that it wants in all (0: as many as
     fit).
     `slice`: what it measured: `n` samples, `late` of them, the time of an operation in `seconds` (None: all were late)
@@ -189,7 +189,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     at: Literal["stands", "ready", "slice"]
     case: Case | None = None
-    gate: Gate = "none"
+    align: Alignment = "none"
     slack: Count = 0
     shortest: Amount = 0.0
     samples: Count = 0

@@ -1,1 +1,1 @@
-"""Taking times: gate, clock, operation, clock."""
+"""Taking times: ranks line up, clock, operation, clock."""

@@ -85,12 +85,12 @@ static int borrow(PyObject *from, Py_buffer *view, Py_ssize_t length, const char
     return -1;
 }
 
-static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
+static int read_align(PyObject *tuple, align *g, Py_buffer *start) {
     PyObject *barrier, *announce, *buffer;
     long long slack, tolerance, offset = 0, origin = 0;
     g->slope = 0;
     if (!PyArg_ParseTuple(tuple,
-                          "iOOOpLL|LdL;gate: (kind, barrier, announce, start, announces, slack, tolerance[, offset,"
+                          "iOOOpLL|LdL;align: (kind, barrier, announce, start, announces, slack, tolerance[, offset,"
                           " slope, origin])",
                           &g->kind, &barrier, &announce, &buffer, &g->announces, &slack, &tolerance, &offset, &g->slope,
                           &origin))
@@ -103,12 +103,12 @@ static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
         return -1;
     if (g->kind < GATE_NONE || g->kind > GATE_ROUNDTIME || (g->kind >= GATE_BARRIER && g->barrier.words < 0) ||
         (g->kind == GATE_ROUNDTIME && g->announce.words < 0)) {
-        PyErr_SetString(PyExc_ValueError, "gate: this kind needs a barrier, and roundtime an announcement too");
+        PyErr_SetString(PyExc_ValueError, "align: this kind needs a barrier, and roundtime an announcement too");
         return -1;
     }
     if (PyObject_GetBuffer(buffer, start, PyBUF_WRITABLE)) return -1;
     if (start->len < (Py_ssize_t)sizeof(int64_t)) {
-        PyErr_SetString(PyExc_ValueError, "gate: start needs 8 bytes");
+        PyErr_SetString(PyExc_ValueError, "align: start needs 8 bytes");
         return -1;
     }
     g->start = (volatile int64_t *)start->buf;
@@ -116,13 +116,13 @@ static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
 }
 
 PyDoc_STRVAR(measure_doc,
-             "measure(stages, completion, gate, burst, entered, left, late, marks, reading, device,"
+             "measure(stages, completion, align, burst, entered, left, late, marks, reading, device,"
              " halt) -> (done, code, failed)\n\n"
              "Time the operation n times, where n is the length of the writable buffer late (uint8). entered and left\n"
              "take n int64 in nanoseconds of CLOCK_MONOTONIC, marks (or None) n x (stages - 1). A sample is burst\n"
              "operations and one completion. reading is None, or (call, address): after each sample the call leaves a\n"
              "float there that goes into device (n float). Stops at the first call that returns other than 0: code,\n"
-             "and failed is that call's number (the completion's comes last; -1 the gate, -2 the reading). Once halt (int32\n"
+             "and failed is that call's number (the completion's comes last; -1 the align, -2 the reading). Once halt (int32\n"
              "in a writable buffer) is not 0, the next call waits until it is 0 again. The interpreter lock is released\n"
              "meanwhile.");
 
@@ -144,7 +144,7 @@ static PyObject *measure(PyObject *module, PyObject *args) {
     PyObject *stages, *completion_words, *gate_fields, *reading_fields, *given[BUFFERS];
     invocation completion, reading;
     operation o = {0};
-    gate g;
+    align g;
     Py_buffer start = {0}, view[BUFFERS] = {{0}};
     const volatile float *elapsed = NULL;
     long long burst;
@@ -155,7 +155,7 @@ static PyObject *measure(PyObject *module, PyObject *args) {
                           &given[HALT]))
         return NULL;
     if (read_operation(stages, &o) || read_invocation(completion_words, &completion, "completion") ||
-        read_reading(reading_fields, &reading, &elapsed) || read_gate(gate_fields, &g, &start))
+        read_reading(reading_fields, &reading, &elapsed) || read_align(gate_fields, &g, &start))
         goto release;
     if (burst < 1 || (burst > 1 && o.stages > 1)) {
         PyErr_SetString(PyExc_ValueError, "burst: at least 1, and 1 where an operation has several stages");

@@ -1,12 +1,12 @@
 from typing_extensions import Buffer
 
 Words = tuple[int, ...]
-GateFields = tuple[int, Words | None, Words | None, Buffer, bool, int, int, int, float, int]
+AlignmentFields = tuple[int, Words | None, Words | None, Buffer, bool, int, int, int, float, int]
 
 def measure(
     stages: tuple[tuple[Words, ...], ...],
     completion: Words | None,
-    gate: GateFields,
+    align: AlignmentFields,
     burst: int,
     entered: Buffer,
     left: Buffer,

@@ -1,4 +1,4 @@
-/* The timed part of the native loop: gate, clock, calls, completion, clock, n times, into arrays. Nothing here knows
+/* The timed part of the native loop: alignment, clock, calls, completion, clock, n times, into arrays. Nothing here knows
  * Python; `_loop.c` includes it, so that both are one translation unit.
  *
  * An operation is a sequence of stages, a stage a sequence of calls; between stages the clock is read. A sample is one
@@ -75,10 +75,10 @@ typedef struct {
     double slope;
     invocation barrier;
     invocation announce;
-} gate;
+} align;
 
-/* Returns the library's error code. After a round-time gate *target is the announced start on this clock, else 0. */
-static inline int pass(const gate *g, int64_t *target) {
+/* Returns the library's error code. After a round-time alignment *target is the announced start on this clock, else 0. */
+static inline int pass(const align *g, int64_t *target) {
     int code;
     *target = 0;
     if (g->kind == GATE_NONE) return 0;
@@ -104,7 +104,7 @@ typedef struct {
     uint8_t *late;
     float *device;
     int64_t done;
-    int code, failed; /* the error, and the number of the call that returned it; -1: the gate, -2: reading the device */
+    int code, failed; /* the error, and the number of the call that returned it; -1: the align, -2: reading the device */
 } outcome;
 
 /* Another thread sets `halt` before it frees what the calls use (`Halt`). From then on this thread makes no call:
@@ -131,7 +131,7 @@ static inline int perform(const operation *o, int32_t *halt, int64_t *marks, int
     return 0;
 }
 
-static void measure_samples(const gate *g, const operation *o, const invocation *completion, int64_t burst,
+static void measure_samples(const align *g, const operation *o, const invocation *completion, int64_t burst,
                             const invocation *reading, const volatile float *elapsed, int32_t *halt, int64_t n,
                             outcome *r) {
     for (r->done = 0; r->done < n; r->done++) {

@@ -1,4 +1,4 @@
-"""Taking times: calls that a backend hands over, gates that line ranks up, the loop in C and in Python; a clock's step.
+"""Taking times: calls that a backend hands over, how ranks line up, the loop in C and in Python; a clock's step.
 
 Both loops have one result: when this rank entered and left each operation.
 
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.errors import LibraryError
-from collbench.schema.case import Gate
+from collbench.schema.case import Alignment
 
 Clock = Callable[[], int]
 
@@ -175,7 +175,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class Signals:
-    """What a backend provides for gates: a barrier, and a broadcast of the root's 8 bytes, in Python and as words.
+    """How a backend lines ranks up: a barrier, and a broadcast of the root's 8 bytes, in Python and as words.
 
     `start` is the int64 [1] that `announce` broadcasts, in nanoseconds of the ranks' clock; `announces` is true on the
     root. `relax` is called while a rank spins: a library whose own threads finish the broadcast needs the core for
@@ -194,7 +194,7 @@ class Signals:
     messages: Messages | None = None
 
 
-# Gates ----------------------------------------------------------------------------------------------------------------
+# Alignment ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -217,35 +217,35 @@ TOLERANCE_PYTHON = 1_000
 #: Slack grows up to this (ns). Where ranks are late even then, there is no common start.
 LARGEST_SLACK = 20_000_000
 
-_KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
+_KIND: dict[Alignment, int] = {"none": 0, "barrier": 1, "roundtime": 2}
 
 
 @dataclass(frozen=True)
-class GateSetting:
-    """A gate ready to use: its kind, and how far in the future (ns) the root announces the start.
+class AlignmentSetting:
+    """An alignment ready to use: its kind, and how far in the future (ns) the root announces the start.
 
     The start is announced on the root's clock; `line` makes it one of this rank's.
     """
 
-    kind: Gate
+    kind: Alignment
     signals: Signals
     slack: int = 0
     line: Line = Line()  # that of rank 0's own clock
 
     def native_fields(self) -> tuple[object, ...]:
-        """The gate as an argument of the native loop."""
+        """It as an argument of the native loop."""
         s, line = self.signals, self.line
         calls = (_KIND[self.kind], s.native_barrier, s.native_announce)
         return (*calls, s.start, s.announces, self.slack, TOLERANCE_NATIVE, line.offset, line.slope, line.origin)
 
     @property
     def has_native(self) -> bool:
-        """Whether the native loop can pass this gate."""
+        """Whether the native loop can line ranks up so."""
         needed = (self.signals.native_barrier, self.signals.native_announce)[: _KIND[self.kind]]
         return None not in needed
 
     def wait(self, clock: Clock) -> int:
-        """Pass the gate from Python. Returns the announced start on this rank's clock, or 0 for the other kinds."""
+        """Line up from Python. Returns the announced start on this rank's clock, or 0 for the other kinds."""
         if self.kind == "none":
             return 0
         self.signals.barrier()
@@ -261,20 +261,20 @@ class GateSetting:
                 relax()
         return target
 
-    def with_slack(self, slack: int) -> GateSetting:
-        """The same gate with another slack in nanoseconds."""
+    def with_slack(self, slack: int) -> AlignmentSetting:
+        """The same with another slack in nanoseconds."""
         return replace(self, slack=min(slack, LARGEST_SLACK))
 
 
-def announcement_delays(gate: GateSetting, clock: Clock, repetitions: int) -> NDArray[np.int64]:
+def announcement_delays(align: AlignmentSetting, clock: Clock, repetitions: int) -> NDArray[np.int64]:
     """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective."""
-    signals, delays = gate.signals, np.empty(repetitions, np.int64)
+    signals, delays = align.signals, np.empty(repetitions, np.int64)
     for i in range(repetitions):
         signals.barrier()
         if signals.announces:
             signals.start[0] = clock()
         signals.announce()
-        delays[i] = clock() - gate.line.local(int(signals.start[0]))
+        delays[i] = clock() - align.line.local(int(signals.start[0]))
     return delays
 
 
@@ -288,14 +288,14 @@ def native_loop() -> ModuleType | None:
     return _loop
 
 
-def why_not_native(call: Call, gate: GateSetting, clock: Clock) -> str | None:
+def why_not_native(call: Call, align: AlignmentSetting, clock: Clock) -> str | None:
     """Why the native loop cannot time this call; None where it can."""
     if native_loop() is None:
         return "no native loop was built (no C compiler or no Python.h at installation)"
     if not call.has_native:
         return call.why_not_native or "the library has no C function for it"
-    if not gate.has_native:
-        return f"the backend has no C functions for gate {gate.kind}"
+    if not align.has_native:
+        return f"the backend has no C functions for align {align.kind}"
     if clock is not time.monotonic_ns:
         return "the backend has its own clock"
     return None
@@ -329,19 +329,19 @@ def empty_stamps(call: Call, n: int) -> Stamps:
     return Stamps(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_), marks)
 
 
-def run_native(call: Call, gate: GateSetting, n: int, burst: int = 1) -> Stamps:
+def run_native(call: Call, align: AlignmentSetting, n: int, burst: int = 1) -> Stamps:
     """Time `n` samples of `burst` operations each in C.
 
     Raises:
         LibraryError: the library returned an error; the message has its code, and the library's text for it.
     """
     stamps = empty_stamps(call, n)
-    run_loop(call, tuple(stage.native or () for stage in call.stages), gate, burst, stamps)
+    run_loop(call, tuple(stage.native or () for stage in call.stages), align, burst, stamps)
     return stamps
 
 
 def run_loop(
-    call: Call, stages: tuple[tuple[Native, ...], ...], gate: GateSetting, burst: int, stamps: Stamps,
+    call: Call, stages: tuple[tuple[Native, ...], ...], align: AlignmentSetting, burst: int, stamps: Stamps,
     reading: tuple[Native, int] | None = None, device: NDArray[np.float32] | None = None,
 ) -> None:  # fmt: skip
     """Run the compiled loop over `stages` with the completion of `call`, into `stamps` and `device`; errors as above.
@@ -356,15 +356,15 @@ def run_loop(
     marks = stamps.marks if len(stages) > 1 else None
     done, code, failed = loop.measure(
         tuple(tuple(native.words for native in stage) for stage in stages), completion and completion.words,
-        gate.native_fields(), burst, stamps.entered, stamps.left, stamps.late.view(np.uint8), marks,
+        align.native_fields(), burst, stamps.entered, stamps.left, stamps.late.view(np.uint8), marks,
         None if reading is None else (reading[0].words, reading[1]), device, call.halt.flag,
     )  # fmt: skip
     call.halt.block_if_set()
     if code == 0:
         return
-    # as the loop numbers them: -1 is the gate, -2 the reading
-    of_gate, of_reading = Native((), gate.signals.explain), reading and reading[0]
-    calls = (*(native for stage in stages for native in stage), completion, of_reading, of_gate)
+    # as the loop numbers them: -1 is the align, -2 the reading
+    of_align, of_reading = Native((), align.signals.explain), reading and reading[0]
+    calls = (*(native for stage in stages for native in stage), completion, of_reading, of_align)
     failed_call = calls[failed]
     assert failed_call is not None
     if failed_call.after_error is not None:
@@ -378,7 +378,7 @@ def error_in_words(code: int, explain: Callable[[int], str] | None) -> str:
     return f"error {code}" if explain is None else f"an error ({explain(code)})"
 
 
-def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int = 1) -> Stamps:
+def run_python(call: Call, align: AlignmentSetting, n: int, clock: Clock, burst: int = 1) -> Stamps:
     """Time `n` samples in Python, with its overhead; the garbage collector is paused."""
     stamps = empty_stamps(call, n)
     plain = burst == 1 and len(call.stages) == 1 and call.completion is None
@@ -386,7 +386,7 @@ def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int =
     halt = call.halt.block_if_set
     with _undisturbed(call.halt):
         for i in range(n):
-            target = gate.wait(clock)
+            target = align.wait(clock)
             halt()
             before = clock()
             perform()
@@ -434,23 +434,25 @@ def _undisturbed(halt: Halt) -> Iterator[None]:
             gc.enable()
 
 
-def native_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int) -> NDArray[np.float64]:
+def native_device_times(call: Call, watch: Stopwatch, align: AlignmentSetting, n: int) -> NDArray[np.float64]:
     """Seconds [n]; C issues operations and events."""
     issued = tuple(native for stage in (watch.start, *call.stages, watch.stop) for native in stage.native or ())
     milliseconds = np.zeros(n, np.float32)
     assert watch.native_read is not None and watch.cell is not None
     reading = (watch.native_read, int(watch.cell.ctypes.data))
-    run_loop(call, (issued,), gate, 1, empty_stamps(call, n), reading, milliseconds)
+    run_loop(call, (issued,), align, 1, empty_stamps(call, n), reading, milliseconds)
     return milliseconds.astype(np.float64) * 1e-3
 
 
-def python_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int, clock: Clock) -> NDArray[np.float64]:
+def python_device_times(
+    call: Call, watch: Stopwatch, align: AlignmentSetting, n: int, clock: Clock
+) -> NDArray[np.float64]:
     """Seconds [n]; Python issues operations and events."""
     seconds = np.zeros(n)
     complete = (lambda: None) if call.completion is None else call.completion.python
     with _undisturbed(call.halt):
         for i in range(n):
-            gate.wait(clock)
+            align.wait(clock)
             watch.start.python()
             for stage in call.stages:
                 call.halt.block_if_set()

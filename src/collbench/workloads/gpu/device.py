@@ -26,7 +26,7 @@ from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
 from collbench.timing import loop
-from collbench.timing.loop import Call, GateSetting, Signals, Stage, why_not_native
+from collbench.timing.loop import AlignmentSetting, Call, Signals, Stage, why_not_native
 from collbench.workloads.protocol import SKIPPED
 
 #: Bytes that are copied at once.
@@ -140,25 +140,25 @@ class Timer:
 
     def take(self, measure: str, operation: Stage, burst: int = 1, waits: bool = True) -> None:
         """A sample is `burst` operations, and, if it `waits`, the wait for the stream once after them."""
-        wait, gate = self._wait_and_gate()
+        wait, align = self._wait_and_align()
         no_form_in_c = "cuBLAS takes more arguments than the loop in C passes"  # as all others have one
         call = Call((operation,), wait if waits else None, why_not_native=no_form_in_c)
-        if (why := why_not_native(call, gate, time.monotonic_ns)) is None:
-            stamps = loop.run_native(call, gate, self.times, burst)
+        if (why := why_not_native(call, align, time.monotonic_ns)) is None:
+            stamps = loop.run_native(call, align, self.times, burst)
         else:
-            stamps = loop.run_python(call, gate, self.times, time.monotonic_ns, burst)
+            stamps = loop.run_python(call, align, self.times, time.monotonic_ns, burst)
             self.notes[f"driver python: {why}"] = None
         self.device.synchronize()
         self.ns[measure] = [int(taken) for taken in stamps.left - stamps.entered]
 
     def by_events(self, operation: Stage, figure: str = "device_ns") -> None:
         """The median time of at most ten operations, each between two events of the stream, as a figure."""
-        wait, gate = self._wait_and_gate()
+        wait, align = self._wait_and_align()
         call, watch, times = Call((operation,), wait), self.device.stopwatch(), min(self.times, 10)
-        if why_not_native(call, gate, time.monotonic_ns) is None and watch.native_read is not None:
-            seconds = loop.native_device_times(call, watch, gate, times)
+        if why_not_native(call, align, time.monotonic_ns) is None and watch.native_read is not None:
+            seconds = loop.native_device_times(call, watch, align, times)
         else:
-            seconds = loop.python_device_times(call, watch, gate, times, time.monotonic_ns)
+            seconds = loop.python_device_times(call, watch, align, times, time.monotonic_ns)
         self.figures[figure] = float(np.median(seconds) * 1e9)
 
     def sampled(
@@ -180,14 +180,14 @@ class Timer:
         notes = (f"{facts.name} {facts.uuid}{driver}", *self.notes, *more)
         return {"ns": self.ns, "wrong": wrong, "figures": self.figures, "notes": notes}
 
-    def _wait_and_gate(self) -> tuple[Stage, GateSetting]:
+    def _wait_and_align(self) -> tuple[Stage, AlignmentSetting]:
         """The wait for the stream, and a barrier that is this wait."""
         wait = waiting(self.device)
         signals = Signals(wait.python, lambda: None, np.zeros(1, np.int64), announces=True)
         if wait.native:
             (native,) = wait.native
             signals = replace(signals, native_barrier=native.words, explain=native.explain)
-        return wait, GateSetting("barrier", signals)
+        return wait, AlignmentSetting("barrier", signals)
 
 
 def described() -> dict[str, Any]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collbench.schema.case import Gate
-from collbench.timing.loop import LARGEST_SLACK, GateSetting, Line, Signals, announcement_delays
+from collbench.schema.case import Alignment
+from collbench.timing.loop import LARGEST_SLACK, AlignmentSetting, Line, Signals, announcement_delays
 
 ROOT_SAID = 5_000
 
@@ -36,36 +36,36 @@ class Script:
 
 
 @pytest.mark.parametrize(("kind", "events"), [("none", []), ("barrier", ["barrier"])])
-def test_gates_without_a_time_read_no_clock(kind: Gate, events: list[str]) -> None:
+def test_gates_without_a_time_read_no_clock(kind: Alignment, events: list[str]) -> None:
     script = Script()
-    assert GateSetting(kind, script.signals).wait(script.clock) == 0
+    assert AlignmentSetting(kind, script.signals).wait(script.clock) == 0
     assert script.events == events
 
 
 def test_the_root_announces_its_own_time_plus_slack_and_spins_to_it() -> None:
     script = Script()
-    assert GateSetting("roundtime", script.signals, slack=35).wait(script.clock) == 1_045
+    assert AlignmentSetting("roundtime", script.signals, slack=35).wait(script.clock) == 1_045
     assert script.events == ["barrier", "clock", "announce 1045", "clock", "clock", "clock", "clock"]
     assert script.now == 1_050
 
 
 def test_the_others_spin_to_what_the_root_said() -> None:
     script = Script(announces=False, step=1_000)
-    assert GateSetting("roundtime", script.signals, slack=35).wait(script.clock) == ROOT_SAID
+    assert AlignmentSetting("roundtime", script.signals, slack=35).wait(script.clock) == ROOT_SAID
     assert script.events == ["barrier", "announce 0", *["clock"] * 4]
     assert script.now == ROOT_SAID
 
 
 def test_who_comes_after_the_start_does_not_wait() -> None:
     script = Script(announces=False, step=ROOT_SAID)
-    assert GateSetting("roundtime", script.signals).wait(script.clock) == ROOT_SAID
+    assert AlignmentSetting("roundtime", script.signals).wait(script.clock) == ROOT_SAID
     assert script.events[2:] == ["clock"]
 
 
 def test_who_waits_may_let_others_run() -> None:
     script = Script(step=10)
     relaxing = replace(script.signals, relax=lambda: script.events.append("relax"))
-    GateSetting("roundtime", relaxing, slack=25).wait(script.clock)
+    AlignmentSetting("roundtime", relaxing, slack=25).wait(script.clock)
     assert script.events == ["barrier", "clock", "announce 1035", "clock", "relax", "clock", "relax", "clock"]
 
 
@@ -73,13 +73,13 @@ def test_on_another_hosts_clock_a_rank_waits_for_its_own_start() -> None:
     """This clock is 700 ahead when the root's shows 1000, and gains 100 more until 5000."""
     script = Script(announces=False, step=10)
     line = Line(offset=700, slope=0.025, origin=1_000)
-    setting = GateSetting("roundtime", script.signals, line=line)
+    setting = AlignmentSetting("roundtime", script.signals, line=line)
     assert setting.wait(script.clock) == script.now == ROOT_SAID + 700 + 100
     assert announcement_delays(setting, script.clock, 1).tolist() == [10]
 
 
 def test_slack_has_an_end() -> None:
-    setting = GateSetting("roundtime", Script().signals)
+    setting = AlignmentSetting("roundtime", Script().signals)
     assert setting.with_slack(700).slack == 700
     assert setting.with_slack(10 * LARGEST_SLACK).slack == LARGEST_SLACK
     assert setting.with_slack(700).kind == "roundtime"
@@ -90,17 +90,17 @@ def test_slack_has_an_end() -> None:
     [("none", False, False, True), ("barrier", False, True, False), ("barrier", True, False, True),
      ("roundtime", True, False, False), ("roundtime", False, True, False), ("roundtime", True, True, True)],
 )  # fmt: skip
-def test_which_gates_the_native_loop_can_pass(kind: Gate, barrier: bool, announce: bool, native: bool) -> None:
+def test_which_gates_the_native_loop_can_pass(kind: Alignment, barrier: bool, announce: bool, native: bool) -> None:
     nothing: Callable[[], object] = int
     signals = Signals(nothing, nothing, np.zeros(1, np.int64), announces=True,
                       native_barrier=(1,) if barrier else None, native_announce=(1,) if announce else None)  # fmt: skip
-    assert GateSetting(kind, signals).has_native is native
+    assert AlignmentSetting(kind, signals).has_native is native
 
 
 def test_announcement_delays_are_receipt_minus_stamp() -> None:
     root = Script(step=10)
-    assert announcement_delays(GateSetting("roundtime", root.signals), root.clock, 3).tolist() == [10, 10, 10]
+    assert announcement_delays(AlignmentSetting("roundtime", root.signals), root.clock, 3).tolist() == [10, 10, 10]
     assert root.events[:4] == ["barrier", "clock", "announce 1010", "clock"]
     other = Script(announces=False, step=3_000)
-    later = GateSetting("roundtime", other.signals)
+    later = AlignmentSetting("roundtime", other.signals)
     assert announcement_delays(later, other.clock, 2).tolist() == [4_000 - ROOT_SAID, 7_000 - ROOT_SAID]
