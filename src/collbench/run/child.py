@@ -171,11 +171,7 @@ class _Pipes:
         return unindented[-1].strip()[:LONGEST_LINE] if unindented else ""
 
     def read(self, wait: float) -> None:
-        """Read what the pipes hold, waiting at most `wait` seconds for it.
-
-        Raises:
-            ProgramFailed: the program printed too much.
-        """
+        """Read what the pipes hold, waiting at most `wait` seconds for it. ProgramFailed: it is too much."""
         if not self._ready.get_map():
             time.sleep(wait)
         for key, _ in self._ready.select(wait):
@@ -211,11 +207,7 @@ def prefix() -> str:
 
 @contextlib.contextmanager
 def working_folder(parent: str | None) -> Iterator[Path]:
-    """An empty folder in `parent` (None: where temporary files are). It and what killed processes left is removed.
-
-    Raises:
-        ProgramFailed: it cannot be made.
-    """
+    """An empty folder in `parent` (None: where temporary files are). It and what killed processes left is removed."""
     try:
         remove_abandoned(Path(parent or tempfile.gettempdir()))
         folder, lock = _made(parent)

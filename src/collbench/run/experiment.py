@@ -267,11 +267,7 @@ class PlanRunner:
 
 
 def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]) -> PlanRunner:
-    """Check names and numbers, expand the cases. Starts nothing.
-
-    Raises:
-        RequestError: something in the plan does not exist, or is not usable here.
-    """
+    """Check names and numbers, expand the cases. RequestError: something does not exist, or is not usable here."""
     usable, unusable = chosen_backends(plan)
     starting: tuple[Backend, ...] = ()
     if plan.workloads:
@@ -301,8 +297,7 @@ def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]
 def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     """Measure every case. Collective over the processes that a launcher started.
 
-    Raises:
-        CollbenchError: known to every rank; any other error aborts the job.
+    CollbenchError is known to every rank; any other error aborts the job.
     """
     refused, started = list[Record](), False
     numbers = [number for number in range(len(experiment.backends)) if experiment.executed(number)]

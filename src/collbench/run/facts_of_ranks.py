@@ -88,10 +88,7 @@ Numbered = Sequence[tuple[int, RankFacts]]
 def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str] = os.environ) -> None:
     """Restrict this process to the cores planned for its rank; programs that it starts find its GPU in `environ`.
 
-    `places` are by rank; None: the environment has a shape, or nothing was planned.
-
-    Raises:
-        WorldMismatch: this rank may not use them.
+    `places` are by rank; None: the environment has a shape, or nothing was planned. WorldMismatch: it may not use them.
     """
     if places is None:
         if planned := shapes(environ):

@@ -247,11 +247,7 @@ class ProgramStarter(spec.Backend):
         return workloads.libraries(self._programs)
 
     def world_size(self, options: WorldSettings) -> int:
-        """1, or together as many as the launcher started.
-
-        Raises:
-            RequestError: more ranks were started or requested than one.
-        """
+        """1, or together as many as the launcher started. RequestError: there are more where one is to start."""
         started = launcher.detect().size
         ranks = max(started, options.ranks or 1)
         if self._together or ranks == 1:
@@ -264,11 +260,7 @@ class ProgramStarter(spec.Backend):
         raise RequestError(f"{what}: run on one rank, and there are {ranks}. Start one rank{way_out}.")
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
-        """The body; together after a rendezvous, and before the process group is destroyed.
-
-        Raises:
-            BackendUnavailable: there is no torch by which ranks could meet.
-        """
+        """The body; together after a rendezvous. BackendUnavailable: there is no torch by which ranks could meet."""
         if not self._together:
             body(AloneSession(options.thread_level))
             return
@@ -423,11 +415,7 @@ class ProgramRun:
             raise ProgramFailed(f"cannot read the output of {self.program.name} ({raised})") from error
 
     def _samples(self, finished: Finished, times: int) -> Mapping[str, Sequence[float]]:
-        """Seconds of `times` samples of every measure.
-
-        Raises:
-            ProgramFailed: the output cannot be read, lacks samples, or has times that are longer than the execution.
-        """
+        """Seconds of `times` samples of every measure, unless they are too few, or longer than the execution."""
         name, output, parse = self.program.name, finished.output, self.program.parse
         parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in parse(output).items()})
         for measure in self.program.measures:

@@ -122,11 +122,7 @@ class Turns:
             raise RequestError(f"--turns {folder}: {error.strerror}. Only collbench launch sets --turns.") from error
 
     def wait(self, report: Report, world: World, watch: Watch, doing: str) -> Order:
-        """Report where the world stands, and sleep until it is to go on.
-
-        Raises:
-            Interrupted: told to stop, or the driver is gone.
-        """
+        """Say where the world stands, and sleep until it goes on. Interrupted: told to stop, or the driver is gone."""
         link = self._link
         asleep = int(world.total([round(link.asleep * 1e9)])[0]) * 1e-9
         if not self._met:
