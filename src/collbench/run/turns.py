@@ -146,7 +146,7 @@ class Turns:
             nap()
             order = link.sleep(nap)
         except EOFError as error:
-            raise Interrupted("the driver of this launch is gone.") from error
+            raise Interrupted("collbench launch, which started this world, is gone.") from error
         watch.beat(doing)
         return order
 

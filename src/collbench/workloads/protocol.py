@@ -192,6 +192,6 @@ def sampled_in_turns(
             means = {name: fmean(ranks.slowest(samples)) * 1e-9 for name, samples in new.items()}
             report = Report(at="slice", n=order.operations, measures=means)
     except EOFError as error:
-        raise RuntimeError("the driver of this launch is gone") from error
+        raise RuntimeError("collbench launch, which started this world, is gone") from error
     finally:
         link.close()

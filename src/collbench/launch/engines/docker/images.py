@@ -195,7 +195,7 @@ def refuse_unseen_folder(engine: Docker, image: ImageRef, plan: Plan) -> None:
             usable = False
     if not usable:
         raise EngineError(f"temporary folder {tempfile.gettempdir()}: containers of the engine at {engine.host} cannot "
-                          "use it. Engine and driver must share it: set TMPDIR to a folder that both have under the "
+                          "use it. Set TMPDIR to a folder that this machine and the engine both have under the "
                           "same path.")  # fmt: skip
 
 
