@@ -406,7 +406,7 @@ def test_a_launch_without_progress_is_ended(tmp_path: Path) -> None:
     plan_selftest.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
     ended = finish([*SELFTEST, "--plan", str(plan_selftest), "--timeout", "4", "-n", "2"])
     assert ended.code == 1, ended.err
-    assert re.search(r"\b4 s\b", ended.err), ended.err
+    assert re.search(r"\b\d+ s\b", ended.err), ended.err
     wait_for(lambda: not named(str(plan_selftest)))
 
 
