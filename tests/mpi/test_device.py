@@ -168,7 +168,7 @@ def test_the_mapping_is_printed(mpirun: Command) -> None:
 def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["ps_bcast", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["ps_bcast", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalign = "barrier"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_GPUS": "1"})
     assert ended.code == 0
@@ -182,7 +182,7 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     """Each pair gets a communicator of its own, made with these settings; they do not outlive it."""
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8", "64"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8", "64"]\niters = 2\nalign = "barrier"\n'
         'algorithms = ["", "Ring"]\nprotocols = ["", "LL128"]\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
@@ -432,7 +432,7 @@ def test_what_does_not_fit_into_torchs_memory_fails_alone(mpirun: Command, torch
 def test_what_torch_cannot_page_lock_fails_alone(mpirun: Command, torchrun: object, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["ps_bcast"]\nbackends = ["torch-nccl"]\nsizes = ["1M"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["ps_bcast"]\nbackends = ["torch-nccl"]\nsizes = ["1M"]\niters = 2\nalign = "barrier"\n'
         'staging = ["pinned", "pageable"]\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=TORCH), env={"DOUBLE_PINNED": "4096"})

@@ -141,7 +141,7 @@ def test_few_communicators_at_a_time_hold_memory(mpirun: Command, more: str, tmp
     """One for each pair of settings would not fit; what a case registered or captured is gone before its own is."""
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalign = "barrier"\n'
         f'algorithms = ["", "Ring", "Tree"]\nprotocols = ["", "LL"]\n{more}\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
@@ -177,7 +177,7 @@ def test_an_abort_that_hangs_keeps_nobody(mpirun: Command, left_with: Callable[[
 def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: str, more: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalign = "barrier"\n'
         f'drivers = ["{driver}"]\n{more}\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
@@ -192,7 +192,7 @@ def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: 
 def test_an_algorithm_that_the_library_does_not_have(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalign = "barrier"\n'
         'algorithms = ["NVLS", "Ring"]\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_REFUSES": "NVLS"})
@@ -241,7 +241,7 @@ def test_a_call_that_fails_inside_a_group_leaves_no_group_open(
     """In an open group the next case's calls would be collected, and never be launched."""
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["sendrecv", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        'collectives = ["sendrecv", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalign = "barrier"\n'
         f'drivers = ["{driver}"]\ncudagraph = {graph}\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)

@@ -277,7 +277,7 @@ def plan(where: Path, names: set[str], driver: str) -> str:
     path = where / "plan.toml"
     path.write_text(
         f'collectives = {sorted(names)}\ndrivers = ["{driver}"]\nsizes = ["64"]\niters = 1\nwarmup = 0\n'
-        'dtypes = ["int32"]\ngate = "barrier"\n'
+        'dtypes = ["int32"]\nalign = "barrier"\n'
     )
     return str(path)
 
