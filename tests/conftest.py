@@ -49,7 +49,7 @@ _OFTEN = re.compile(
     | mpi/test_device[.]py::test_every_case_of_nccl.2.
     | mpi/test_duets[.]py::test_(two_sides|a_launch_that_fails)
     | mpi/test_faults[.]py::test_(a_rank_that_(raises|dies).*1|a_wrong_result)
-    | mpi/test_world[.]py::test_(rank_0|a_wrong_request|driver_and_gate.*native|a_run_on_disk|a_plan|demo)
+    | mpi/test_world[.]py::test_(rank_0|a_wrong_request|driver_and_alignment.*native|a_run_on_disk|a_plan|demo)
     | mpi/test_world[.]py::test_(every_rank_finds|a_call)
     )""",
     re.VERBOSE,
