@@ -31,10 +31,7 @@ PATHS = {
         "shared memory": {},
         "TCP": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"},
     },
-    "mpich": {
-        "shared memory": {},
-        "TCP": {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"},
-    },
+    "mpich": {"shared memory": {}, "TCP": {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}},
 }
 CONTAINERS = "TCP between containers"
 Found = list[dict[str, Any]]

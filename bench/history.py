@@ -32,13 +32,7 @@ LENGTHS = (12, 33)
 SHARED = ((33, 1), (33, 8), (60, 1), (60, 8))
 CORRELATIONS = (0.0, 0.3, 0.6)
 #: Noises of the table of changes found, of `PLANTED` runs with which they begin, of 33, in so many cells.
-SHOWN = (
-    "log-normal, 1 %",
-    "log-normal, 5 %",
-    "heavy-tailed, 2 %",
-    "7 % of values + 49 %, 1 %",
-    "AR(1), r = 0.3, 1 %",
-)
+SHOWN = ("log-normal, 1 %", "log-normal, 5 %", "heavy-tailed, 2 %", "7 % of values + 49 %, 1 %", "AR(1), r = 0.3, 1 %")
 PLANTED = ((16, 1), (16, CELLS), (28, 1), (28, CELLS))
 ADDED = 0.1
 #: Pages and histories of each kind for other libraries.

@@ -16,15 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import (
-    HostArguments,
-    HostBuffer,
-    Operation,
-    Session,
-    World,
-    as_parts,
-    digest_of,
-)
+from collbench.bindings.spec import HostArguments, HostBuffer, Operation, Session, World, as_parts, digest_of
 from collbench.collectives.row import Collective, CollectiveCase
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import measure

@@ -164,10 +164,7 @@ def test_each_rank_has_a_core_whatever_its_threads_and_steps_have_the_jobs_envir
     cluster.plan(hosts="1")
     plan = (cluster.share / "plan.toml").read_text()
     cluster.write("plan.toml", plan.replace("ranks = [1]", "ranks = [2]"))
-    cluster.site(
-        options='["--export=NONE", "--distribution=cyclic"]',
-        more='variables = { PYTHONPATH = "/src" }',
-    )
+    cluster.site(options='["--export=NONE", "--distribution=cyclic"]', more='variables = { PYTHONPATH = "/src" }')
     cluster.write("site.toml", (cluster.share / "site.toml").read_text().replace("cores = 1", "cores = 2"))
     done = cluster.launch("--out", "run")
     assert done.returncode == 0, done.stderr + "\n".join(cluster.records()[0].notes)

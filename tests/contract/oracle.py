@@ -11,12 +11,7 @@ from functools import reduce
 Blocks = list[list[float]]
 Combine = Callable[[float, float], float]
 
-COMBINE: dict[str, Combine] = {
-    "sum": lambda a, b: a + b,
-    "prod": lambda a, b: a * b,
-    "min": min,
-    "max": max,
-}
+COMBINE: dict[str, Combine] = {"sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "min": min, "max": max}
 
 
 def combined(columns: list[list[float]], op: str) -> list[float]:

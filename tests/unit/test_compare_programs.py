@@ -94,9 +94,7 @@ def test_the_programs_may_be_the_question_within_one_run(tmp_path: Path, compare
     assert compare(*runs, "--by", "library").code == 0 and "--by library" in compare(*runs).err
 
 
-def test_one_device_and_programs_of_other_benchmarks_are_compared(
-    tmp_path: Path,
-) -> None:
+def test_one_device_and_programs_of_other_benchmarks_are_compared(tmp_path: Path) -> None:
     for inside in ("overlay on ext4 (vda)", "ext4 (vda); the engine keeps it on ext4 (vda1)", "tmpfs", "overlay"):
         assert len(pairs(on_devices(tmp_path / inside.replace("/", " "), DISK, inside), "policy")) == 1
     cases = [made_case(image="openmpi"), made_case("multi", "strict", image="openmpi")]

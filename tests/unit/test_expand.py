@@ -205,11 +205,7 @@ def test_all_operations_are_those_of_the_backend(backend: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "kind", "message"),
     [
-        (
-            {"dtypes": ("float33",)},
-            PlanError,
-            r"dtype 'float33': unknown. Did you mean float32\?",
-        ),
+        ({"dtypes": ("float33",)}, PlanError, r"dtype 'float33': unknown. Did you mean float32\?"),
         ({"dtypes": ("",)}, PlanError, "dtype '': unknown. There are: int8"),
         ({"ops": ("add",)}, PlanError, "op 'add': unknown. There are: sum, prod, min, max, avg, all"),
         ({"ops": ("summ",)}, PlanError, r"Did you mean sum\?"),

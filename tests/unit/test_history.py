@@ -510,9 +510,7 @@ def test_given_leaves_out_other_cells_and_since_what_changed_before(nightly: Nig
     assert nights.document("--since", "2027-01-01")["events"] == []
 
 
-def test_a_check_never_passes_on_what_the_latest_runs_lack(
-    nightly: Nightly,
-) -> None:
+def test_a_check_never_passes_on_what_the_latest_runs_lack(nightly: Nightly) -> None:
     for times, missing in (
         ({SMALL: [*QUIET[:19], "died"], LARGE: QUIET}, [None, None]),
         ({SMALL: QUIET, LARGE: QUIET[:19], MIDDLE: QUIET}, [None, 19, None]),

@@ -304,8 +304,7 @@ def test_of_several_reasons_the_answer_has_the_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "compared", "refused"),
-    [("policy", ["dd", "ioping", "fio"], []), ("storage", ["dd"], ["ioping", "fio"])],
+    ("factor", "compared", "refused"), [("policy", ["dd", "ioping", "fio"], []), ("storage", ["dd"], ["ioping", "fio"])]
 )
 def test_storages_are_compared_too(tmp_path: Path, factor: str, compared: list[str], refused: list[str]) -> None:
     run = made(tmp_path, IO)

@@ -97,8 +97,7 @@ def test_durations_print_in_the_unit_a_person_would_pick(seconds: float, text: s
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "0 s"), (119.4, "119 s"), (120, "2 min"), (3570, "1 h 0 min"), (7501, "2 h 5 min")],
+    ("seconds", "text"), [(0.2, "0 s"), (119.4, "119 s"), (120, "2 min"), (3570, "1 h 0 min"), (7501, "2 h 5 min")]
 )
 def test_how_long_a_person_waits(seconds: float, text: str) -> None:
     assert format_long(seconds) == text

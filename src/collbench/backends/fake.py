@@ -21,15 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import (
-    Backend,
-    HostArguments,
-    Operation,
-    Session,
-    World,
-    WorldSettings,
-    operation_of,
-)
+from collbench.bindings.spec import Backend, HostArguments, Operation, Session, World, WorldSettings, operation_of
 from collbench.collectives.row import Array, Collective, CollectiveCase, Prepared, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import DTYPES, OPS, Op, ThreadLevel

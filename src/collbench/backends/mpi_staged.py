@@ -18,15 +18,7 @@ from collbench.bindings.gpu.device import (
     wait_step,
 )
 from collbench.bindings.mpi import HostMpiArguments, native_call
-from collbench.bindings.spec import (
-    Buffer,
-    Operation,
-    as_parts,
-    binder_of,
-    first_of,
-    make_call,
-    operation_of,
-)
+from collbench.bindings.spec import Buffer, Operation, as_parts, binder_of, first_of, make_call, operation_of
 from collbench.collectives.row import Array, Collective, CollectiveCase, Part, Prepared, part
 
 #: The parts of an operation, in their order.

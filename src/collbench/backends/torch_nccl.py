@@ -13,14 +13,7 @@ from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Literal
 
-from collbench.backends.torch_gloo import (
-    TorchArguments,
-    TorchBackend,
-    TorchSession,
-    join,
-    missing_torch,
-    torch_version,
-)
+from collbench.backends.torch_gloo import TorchArguments, TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.bindings.gpu.assignment import CUDA_VARIABLES, agree, assign_gpus, on_all
 from collbench.bindings.gpu.device import load, loaded
 from collbench.bindings.gpu.nccl import (

@@ -28,13 +28,7 @@ from collbench.analysis.planning import power, questions
 from collbench.analysis.results import cells_of
 from collbench.cli import options as flags
 from collbench.cli.analyse import read
-from collbench.cli.options import (
-    Options,
-    note,
-    option,
-    say,
-    waiting_for,
-)
+from collbench.cli.options import Options, note, option, say, waiting_for
 from collbench.collectives.row import CollectiveCase
 from collbench.errors import RequestError, in_one_line
 from collbench.launch import engines

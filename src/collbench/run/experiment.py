@@ -21,14 +21,7 @@ from numpy.typing import NDArray
 from collbench import backends, collectives, errors, workloads
 from collbench.bindings.spec import USABLE_SHARE, Backend, Roles, Session, WorldSettings, available_bytes
 from collbench.collectives.row import CollectiveCase, collective_case
-from collbench.errors import (
-    BackendUnavailable,
-    CollbenchError,
-    DoesNotFit,
-    LibraryError,
-    PlanError,
-    WorldMismatch,
-)
+from collbench.errors import BackendUnavailable, CollbenchError, DoesNotFit, LibraryError, PlanError, WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
 from collbench.run import facts_of_ranks, failures

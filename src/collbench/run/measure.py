@@ -17,16 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import (
-    Buffer,
-    Observation,
-    Operation,
-    Session,
-    World,
-    allgather,
-    first_rank,
-    numpy_dtype,
-)
+from collbench.bindings.spec import Buffer, Observation, Operation, Session, World, allgather, first_rank, numpy_dtype
 from collbench.collectives.row import Array, Collective, CollectiveCase, fold
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.facts import ContentionMeter, Waited, waited_now
