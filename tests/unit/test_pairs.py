@@ -372,7 +372,7 @@ def test_engines_of_two_runs_meet_at_one_policy_where_each_has_a_step_of_its_own
     shown = [row[1] for row in tables(compare(pairs, 0.02, in_blocks=False))[0].rows]
     assert [name.partition(" (")[2] for name in shown] == [
         "", *(f"slurm {policy} files and docker {policy} strict)" for policy in ("multi", "single"))]  # fmt: skip
-    assert {pair.of_factor for pair in pairs} == {("engine: docker against slurm",)}
+    assert {pair.factor_differences for pair in pairs} == {("engine: docker against slurm",)}
     assert {pair.remarks for pair in pairs} == {()}, "an image's ID is the engine's own"
 
 

@@ -248,7 +248,7 @@ def test_a_gate_that_makes_most_samples_late_gives_way_to_a_barrier() -> None:
     assert after(current, 10, 6) == FIRST_BATCH
     assert current.align.kind == "barrier"
     assert len(current.notes) == 1 and current.notes[0].startswith("align barrier: ")
-    assert (current.done, current.began) == ([], 77), "samples of another align do not count"
+    assert (current.done, current.began) == ([], 77)  # samples that were aligned otherwise do not count
 
 
 def test_a_good_batch_in_between_starts_the_count_anew() -> None:

@@ -223,7 +223,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert written_to(tmp_path) == 6
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "manifest.json").symlink_to("/proc/self/exe")
-    assert written_to(tmp_path) == 4 + len("/proc/self/exe"), "a link is not followed"
+    assert written_to(tmp_path) == 4 + len("/proc/self/exe")  # a link is not followed
 
 
 @pytest.fixture

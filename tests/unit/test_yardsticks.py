@@ -190,7 +190,7 @@ def test_what_is_made_of_the_times_of_cores() -> None:
     assert [pair[:2] for pair in calls] == [(0, 1), (0, 2), (1, 2)]
     many = tuple(range(64))
     assert len(set(yardsticks.pairs_of(many))) == yardsticks.PAIRS
-    assert yardsticks.pairs_of(many) == yardsticks.pairs_of(many), "the same at each reading"
+    assert yardsticks.pairs_of(many) == yardsticks.pairs_of(many)  # the same at each reading
 
 
 # The file of readings -------------------------------------------------------------------------------------------------

@@ -387,7 +387,7 @@ def judge(
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
     cell_pairs = list(zip(of_base, of_other, strict=True))
-    measured = {pair: Pair(base, other, *SIDES, of_factor=software)
+    measured = {pair: Pair(base, other, *SIDES, factor_differences=software)
                 for pair, (base, other) in zip(cases, cell_pairs, strict=True)
                 if base is not None and other is not None}  # fmt: skip
     comparisons = compare(list(measured.values()))

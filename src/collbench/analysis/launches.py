@@ -195,7 +195,8 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     base, other = pair.base.repeatable, pair.other.repeatable
     values = {name: (base.get(name, set()), other.get(name, set())) for name in sorted(base.keys() | other.keys())}
     one, two = pair.base.case, pair.other.case
-    software = any(text.startswith(("library: ", "library-file: ")) for text in (*pair.of_factor, *pair.remarks))
+    texts = (*pair.factor_differences, *pair.remarks)
+    software = any(text.startswith(("library: ", "library-file: ")) for text in texts)
     together = (one.workload, one.what, one.how) == (two.workload, two.what, two.how) and not software
     return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
                  for name, (of_base, of_other) in values.items()

@@ -37,7 +37,7 @@ class Pair:
     other_name: str
     free: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
-    of_factor: tuple[str, ...] = ()
+    factor_differences: tuple[str, ...] = ()
 
 
 def _match_cells(
@@ -331,10 +331,10 @@ def _checked(
         )
     refuse_other_device(pairs, ignored)
     remarks = tuple(f"{name}: {text}" for name, text in differences.items() if not factor.implies(name))
-    of_factor = tuple(f"{name}: {text}" for name, text in differences.items() if name == factor.name)
+    factor_differences = tuple(f"{name}: {text}" for name, text in differences.items() if name == factor.name)
     axes = (*factor.axes, *_axes(ignored))
     free = frozenset(name for name, axis in METHODS.items() if name in ignored or axis in axes)
-    return [replace(pair, free=free, remarks=remarks, of_factor=of_factor) for pair in pairs]
+    return [replace(pair, free=free, remarks=remarks, factor_differences=factor_differences) for pair in pairs]
 
 
 def _other_software(pairs: list[Pair], factor: Factor, wrong: Iterable[str]) -> str:

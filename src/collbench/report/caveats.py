@@ -286,7 +286,8 @@ def _in_turns(rows: Sequence[Comparison]) -> list[str]:
 
 def differing_facts(rows: Sequence[Comparison]) -> list[str]:
     pairs = [comparison.pair for comparison in rows]
-    lines = [f"{pair.base_name} against {pair.other_name}: {text}" for pair in pairs for text in pair.of_factor]
+    lines = [f"{pair.base_name} against {pair.other_name}: {text}"
+             for pair in pairs for text in pair.factor_differences]  # fmt: skip
     lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
     return list(dict.fromkeys(lines))
 
