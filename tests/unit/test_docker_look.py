@@ -94,7 +94,7 @@ def test_whether_memory_may_be_locked(answering: Answering, code: int, error: st
 def test_calls_are_allowed_as_a_probe_in_a_container_says(answering: Answering, output: str, allowed: set[str]) -> None:
     asked = answering(output=output)
     assert images.allowed_calls(NOBODY, IMAGE) == allowed
-    assert asked[0][0] == ("python", "-m", "collbench.doctor.attach_probe")
+    assert asked[0][0] == ("python", "-m", "collbench.machine.attach_probe")
 
 
 @pytest.mark.parametrize(("code", "output", "error", "is_seen"), [

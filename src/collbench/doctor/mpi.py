@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.bindings.mpi import library_path, load_mpi, refuse_foreign_launcher, vendor, version_line
-from collbench.doctor import Finding, Machine, Problem, Severity, attach_probe, check, finding
+from collbench.doctor import Finding, Machine, Problem, Severity, check, finding
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
+from collbench.machine import attach_probe
 from collbench.machine.cgroup import disks, under
 from collbench.schema.manifest import Disk
 from collbench.units import format_bytes

@@ -15,9 +15,10 @@ import pytest
 from tests.unit.doctor.machines import FOUR_RANKS, Outcomes, hanging, having, only, printed, program
 
 from collbench.bindings import mpi as loading
-from collbench.doctor import Finding, Machine, ProgramOutput, Severity, attach_probe, execute, mpi
+from collbench.doctor import Finding, Machine, ProgramOutput, Severity, execute, mpi
 from collbench.doctor.mpi import MpiLibrary, judge_cma, judge_mpi, judge_shm, judge_tmpdir
 from collbench.errors import BackendUnavailable
+from collbench.machine import attach_probe
 from collbench.machine.launcher import Launcher
 from collbench.units import format_bytes
 

@@ -160,7 +160,7 @@ def allows_memlock(engine: Docker, image: ImageRef) -> bool:
 
 def allowed_calls(engine: Docker, image: ImageRef) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
-    _, output = ask(engine, image, ("python", "-m", "collbench.doctor.attach_probe"))
+    _, output = ask(engine, image, ("python", "-m", "collbench.machine.attach_probe"))
     try:
         errors = msgspec.json.decode(output.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
