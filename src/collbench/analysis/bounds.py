@@ -219,33 +219,15 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
             others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
             kept: _Kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
             if isinstance(cell := cells[key], _Sides):
-                kept = partial(_kept_by_either, kept, turn * _welch_end(cell, turn, part), turn)
+                ratio, error, freedom = cell.unequal
+                reach = error * float(needed("scipy.special", "SciPy").stdtrit(freedom, 1 - part))
+                kept = partial(_kept_by_either, kept, turn * ratio - reach, turn)
             yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
 
 
 def _kept_by_either(kept: _Kept, end: float, turn: float, places: Floats) -> NDArray[np.bool_]:
     """[places]: those that a test keeps, and those above an end; `turn` -1: of the opposites."""
     return kept(places) | (turn * places >= end)
-
-
-def _welch_end(cell: _Sides, turn: float, alpha: float) -> float:
-    """The least ratio of sides that may spread unequally, or the largest where `turn` is -1 (as a logarithm).
-
-    By Welch's t (Biometrika 34 (1947) 28-35) of the middles of both sides. The variance of a middle is that of bounded
-    distances over the square of the share that is not bounded (Huber, Robust Statistics, Wiley 1981, section 3.2).
-    """
-    middles, parts, freedoms = list[float](), list[float](), list[float]()
-    for logs in (cell.base, cell.other):
-        middles.append(_middle_of_blocks(logs))
-        distances = logs - middles[-1]
-        bounded = _bounded(distances)
-        free = float(np.mean(np.abs(bounded - distances) < _EQUAL))
-        freedoms.append(free * len(logs) - 1)
-        parts.append(float((bounded**2).mean()) / max(free, _EQUAL) ** 2 / (len(logs) - 1))
-    variance = max(sum(parts), 1e-300)
-    freedom = variance**2 / max(sum(part**2 / of_side for part, of_side in zip(parts, freedoms, strict=True)), 1e-300)
-    reach = float(needed("scipy.special", "SciPy").stdtrit(freedom, 1 - alpha)) * math.sqrt(variance)
-    return middles[1] - middles[0] - turn * reach
 
 
 #: Which places a test keeps; and which statistics stand out: large and small ones (`np.abs`), or those on one side.
@@ -399,6 +381,25 @@ class _Sides(_Cell):
     @cached_property
     def spread(self) -> float:
         return float(np.ptp(np.concatenate([self.other - self.value, self.base])))
+
+    @cached_property
+    def unequal(self) -> tuple[float, float, float]:
+        """The ratio, its standard error and degrees of freedom where the sides may spread unequally (logarithms).
+
+        By Welch (Biometrika 34 (1947) 28-35) from the middles of both sides. The variance of a middle is that of bounded
+        distances over the square of the share that is not bounded (Huber, Robust Statistics, Wiley 1981, section 3.2).
+        """
+        middles, variances, freedoms = list[float](), list[float](), list[float]()
+        for logs in (self.base, self.other):
+            middles.append(_middle_of_blocks(logs))
+            distances = logs - middles[-1]
+            bounded = _bounded(distances)
+            free = float(np.mean(np.abs(bounded - distances) < _EQUAL))
+            freedoms.append(free * len(logs) - 1)
+            variances.append(float((bounded**2).mean()) / max(free, _EQUAL) ** 2 / (len(logs) - 1))
+        total = max(sum(variances), 1e-300)
+        shares = (variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
+        return middles[1] - middles[0], math.sqrt(total), total**2 / max(sum(shares), 1e-300)
 
     def shares(self, places: Floats) -> Floats:
         bounded, launches = _bounded_sides(self.base, self.other, places), len(self.base) + len(self.other)
