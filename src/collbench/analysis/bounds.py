@@ -386,8 +386,8 @@ class _Sides(_Cell):
     def unequal(self) -> tuple[float, float, float]:
         """The ratio, its standard error and degrees of freedom where the sides may spread unequally (logarithms).
 
-        By Welch (Biometrika 34 (1947) 28-35) from the middles of both sides. The variance of a middle is that of bounded
-        distances over the square of the share that is not bounded (Huber, Robust Statistics, Wiley 1981, section 3.2).
+        Of Welch's t (Biometrika 34 (1947) 28-35) of both middles. The variance of a middle is that of bounded distances
+        over the square of the share that is not bounded (Huber, Robust Statistics, Wiley 1981, section 3.2).
         """
         middles, variances, freedoms = list[float](), list[float](), list[float]()
         for logs in (self.base, self.other):

@@ -378,9 +378,10 @@ def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | 
     world, nobody = session.world, session.world.size
     facts = (False,) * 3 if failure is None else (not failure.lost, True, failure.inside)
     lowest, _ = world.minmax([world.rank if holds else nobody for holds in facts])
+    at_fault, failing, inside = map(int, lowest)
     watch.failed(None)
-    if lowest[2] < nobody:
+    if inside < nobody:
         session.reset()
-    source = int(lowest[0] if lowest[0] < nobody else lowest[1])
+    source = at_fault if at_fault < nobody else failing
     agreed: Failure | None = None if source == nobody else world.bcast_from(failure, source)
     return agreed

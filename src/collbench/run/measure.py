@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 
 import msgspec
 import numpy as np
@@ -35,7 +36,6 @@ PERIODS = (4093, 1021, 251, 61, 13)
 _LARGEST_TILES = 1 << 20  # elements of all ranks' inputs for one period
 _TILES_AT_ONCE = 1 << 16  # elements of the inputs that are made together
 _CHUNK = 1 << 20  # elements written or compared at a time, to need no large buffer
-_POISON = 1 << 10  # elements of poison that are repeated
 
 #: No sum over all ranks exceeds this; all integers up to it are exact in the dtype (or fit it).
 _EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
@@ -138,7 +138,7 @@ def expectation_of(row: Collective, case: CollectiveCase, rank: int) -> tuple[Ar
 
 
 def _spans(count: int, period: Array) -> Iterator[tuple[int, int, Array]]:
-    """What [blocks, count] holds: block, start and values of chunks, of one period [blocks, period] repeated."""
+    """(block, start, values) of chunks of [blocks, count] that hold one period [blocks, period], repeated."""
     length = period.shape[1]
     step = max(_CHUNK // length, 1) * length
     for block, pattern in enumerate(period):
@@ -155,8 +155,10 @@ def write(target: Buffer, period: Array) -> None:
 
 def poison(target: Buffer) -> None:
     """Fill with bytes 0xFF: -1, the largest value or NaN, which no result contains."""
-    poisoned = np.full(_POISON * target.dtype.itemsize, 0xFF, np.uint8).view(target.dtype)
-    write(target, np.broadcast_to(poisoned, (target.shape[0], _POISON)))
+    blocks, count = target.shape
+    poisoned = np.full(min(count, _CHUNK) * target.dtype.itemsize, 0xFF, np.uint8).view(target.dtype)
+    for block, start in product(range(blocks), range(0, count, _CHUNK)):
+        target.store(block, start, poisoned[: count - start])
 
 
 def count_wrong(result: Buffer, period: Array, tolerance: float = 0.0) -> int:
@@ -471,8 +473,9 @@ def fill_results(
     if len(valid) == 0:
         reason = f"all {n} samples were late: too few cores, or a busy machine. Use align barrier"
         return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), results.matrix
-    times = results.legs[:, in_time] if len(stages) > 1 else results.legs[:0]
-    legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=False)}
+    several = stages if len(stages) > 1 else ()
+    times = results.legs[: len(several), in_time]
+    legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(several, times, strict=True)}
     ranks = ranks_of([median * 1e-9 for median in results.p50], method.ranks)
     seconds = summarise(valid)
     notes = (*blank.notes, *doubts(blank.clock_error, seconds.p50 * blank.burst))

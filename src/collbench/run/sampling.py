@@ -51,6 +51,11 @@ class StopRule:
         """Exactly `n` samples."""
         return StopRule(0.0, n, n)
 
+    @property
+    def samples(self) -> int:
+        """How many they are where their number is fixed, else 0."""
+        return 0 if self.seconds else self.cap
+
     def next_batch(self, done: int, seconds: float) -> int:
         """Samples to take next at the pace so far, 0 to stop; `done` took `seconds`, lining up included."""
         if done >= self.cap or (done >= self.floor and seconds >= self.seconds):

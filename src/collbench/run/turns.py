@@ -171,7 +171,7 @@ def sampled_in_turns(
     world, stop = sampling.timed_call.session.world, sampling.method.stop
     synchronising = 0.0 if sampling.clocks is None else SYNCHRONISATIONS * sampling.clocks.lasted * 1e-9
     report = Report(at="ready", align=sampling.align.kind, slack=sampling.align.slack,
-                    samples=0 if stop.seconds else stop.cap,
+                    samples=stop.samples,
                     shortest=max(QUOTA_SLICE if quota else 0.0, synchronising))  # fmt: skip
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
         if order.anew:

@@ -85,7 +85,7 @@ static int borrow(PyObject *from, Py_buffer *view, Py_ssize_t length, const char
     return -1;
 }
 
-static int read_align(PyObject *tuple, align *g, Py_buffer *start) {
+static int read_alignment(PyObject *tuple, alignment *g, Py_buffer *start) {
     PyObject *barrier, *announce, *buffer;
     long long slack, tolerance, offset = 0, origin = 0;
     g->slope = 0;
@@ -101,8 +101,8 @@ static int read_align(PyObject *tuple, align *g, Py_buffer *start) {
     g->origin = origin;
     if (read_invocation(barrier, &g->barrier, "barrier") || read_invocation(announce, &g->announce, "announce"))
         return -1;
-    if (g->kind < GATE_NONE || g->kind > GATE_ROUNDTIME || (g->kind >= GATE_BARRIER && g->barrier.words < 0) ||
-        (g->kind == GATE_ROUNDTIME && g->announce.words < 0)) {
+    if (g->kind < ALIGN_NONE || g->kind > ALIGN_ROUNDTIME || (g->kind >= ALIGN_BARRIER && g->barrier.words < 0) ||
+        (g->kind == ALIGN_ROUNDTIME && g->announce.words < 0)) {
         PyErr_SetString(PyExc_ValueError, "align: this kind needs a barrier, and roundtime an announcement too");
         return -1;
     }
@@ -122,9 +122,9 @@ PyDoc_STRVAR(measure_doc,
              "take n int64 in nanoseconds of CLOCK_MONOTONIC, marks (or None) n x (stages - 1). A sample is burst\n"
              "operations and one completion. reading is None, or (call, address): after each sample the call leaves a\n"
              "float there that goes into device (n float). Stops at the first call that returns other than 0: code,\n"
-             "and failed is that call's number (the completion's comes last; -1 the align, -2 the reading). Once halt (int32\n"
-             "in a writable buffer) is not 0, the next call waits until it is 0 again. The interpreter lock is released\n"
-             "meanwhile.");
+             "and failed is that call's number (the completion's comes last; -1 lining up, -2 the reading). Once halt\n"
+             "(int32 in a writable buffer) is not 0, the next call waits until it is 0 again. The interpreter lock is\n"
+             "released meanwhile.");
 
 enum { ENTERED, LEFT, LATE, MARKS, DEVICE, HALT, BUFFERS };
 
@@ -141,21 +141,21 @@ static int read_reading(PyObject *tuple, invocation *reading, const volatile flo
 }
 
 static PyObject *measure(PyObject *module, PyObject *args) {
-    PyObject *stages, *completion_words, *gate_fields, *reading_fields, *given[BUFFERS];
+    PyObject *stages, *completion_words, *align_fields, *reading_fields, *given[BUFFERS];
     invocation completion, reading;
     operation o = {0};
-    align g;
+    alignment g;
     Py_buffer start = {0}, view[BUFFERS] = {{0}};
     const volatile float *elapsed = NULL;
     long long burst;
     PyObject *result = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO!LOOOOOOO:measure", &stages, &completion_words, &PyTuple_Type, &gate_fields, &burst,
-                          &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE],
+    if (!PyArg_ParseTuple(args, "OOO!LOOOOOOO:measure", &stages, &completion_words, &PyTuple_Type, &align_fields,
+                          &burst, &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE],
                           &given[HALT]))
         return NULL;
     if (read_operation(stages, &o) || read_invocation(completion_words, &completion, "completion") ||
-        read_reading(reading_fields, &reading, &elapsed) || read_align(gate_fields, &g, &start))
+        read_reading(reading_fields, &reading, &elapsed) || read_alignment(align_fields, &g, &start))
         goto release;
     if (burst < 1 || (burst > 1 && o.stages > 1)) {
         PyErr_SetString(PyExc_ValueError, "burst: at least 1, and 1 where an operation has several stages");

@@ -1,4 +1,4 @@
-/* The timed part of the native loop: alignment, clock, calls, completion, clock, n times, into arrays. Nothing here knows
+/* The timed part of the native loop: line up, clock, calls, completion, clock, n times, into arrays. Nothing here knows
  * Python; `_loop.c` includes it, so that both are one translation unit.
  *
  * An operation is a sequence of stages, a stage a sequence of calls; between stages the clock is read. A sample is one
@@ -16,7 +16,7 @@
 #endif
 
 enum { MOST_WORDS = 12, MOST_CALLS = 4096, MOST_STAGES = 8 };
-enum { GATE_NONE = 0, GATE_BARRIER = 1, GATE_ROUNDTIME = 2 };
+enum { ALIGN_NONE = 0, ALIGN_BARRIER = 1, ALIGN_ROUNDTIME = 2 };
 
 typedef uintptr_t word;
 
@@ -75,14 +75,14 @@ typedef struct {
     double slope;
     invocation barrier;
     invocation announce;
-} align;
+} alignment;
 
-/* Returns the library's error code. After a round-time alignment *target is the announced start on this clock, else 0. */
-static inline int pass(const align *g, int64_t *target) {
+/* Returns the library's error code. With round time *target is the announced start on this clock, else 0. */
+static inline int line_up(const alignment *g, int64_t *target) {
     int code;
     *target = 0;
-    if (g->kind == GATE_NONE) return 0;
-    if ((code = invoke(&g->barrier)) || g->kind == GATE_BARRIER) return code;
+    if (g->kind == ALIGN_NONE) return 0;
+    if ((code = invoke(&g->barrier)) || g->kind == ALIGN_BARRIER) return code;
     if (g->announces) *g->start = now() + g->slack;
     if ((code = invoke(&g->announce))) return code;
     *target = *g->start + g->offset + (int64_t)(g->slope * (double)(*g->start - g->origin));
@@ -104,7 +104,7 @@ typedef struct {
     uint8_t *late;
     float *device;
     int64_t done;
-    int code, failed; /* the error, and the number of the call that returned it; -1: the align, -2: reading the device */
+    int code, failed; /* the error, and the number of its call; -1: lining up, -2: reading the device */
 } outcome;
 
 /* Another thread sets `halt` before it frees what the calls use (`Halt`). From then on this thread makes no call:
@@ -131,14 +131,14 @@ static inline int perform(const operation *o, int32_t *halt, int64_t *marks, int
     return 0;
 }
 
-static void measure_samples(const align *g, const operation *o, const invocation *completion, int64_t burst,
+static void measure_samples(const alignment *g, const operation *o, const invocation *completion, int64_t burst,
                             const invocation *reading, const volatile float *elapsed, int32_t *halt, int64_t n,
                             outcome *r) {
     for (r->done = 0; r->done < n; r->done++) {
         int64_t target, in, out, i = r->done;
         int64_t *marks = r->marks ? r->marks + i * (o->stages - 1) : NULL;
         r->failed = -1;
-        if ((r->code = pass(g, &target))) return;
+        if ((r->code = line_up(g, &target))) return;
         in = now();
         for (int64_t b = 0; b < burst; b++)
             if ((r->code = perform(o, halt, marks, &r->failed))) return;

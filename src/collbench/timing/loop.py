@@ -233,7 +233,7 @@ class AlignmentSetting:
     line: Line = Line()  # that of rank 0's own clock
 
     def native_fields(self) -> tuple[object, ...]:
-        """It as an argument of the native loop."""
+        """The alignment as an argument of the native loop."""
         s, line = self.signals, self.line
         calls = (_KIND[self.kind], s.native_barrier, s.native_announce)
         return (*calls, s.start, s.announces, self.slack, TOLERANCE_NATIVE, line.offset, line.slope, line.origin)
@@ -262,7 +262,7 @@ class AlignmentSetting:
         return target
 
     def with_slack(self, slack: int) -> AlignmentSetting:
-        """The same with another slack in nanoseconds."""
+        """The same alignment with another slack in nanoseconds."""
         return replace(self, slack=min(slack, LARGEST_SLACK))
 
 
@@ -295,7 +295,7 @@ def why_not_native(call: Call, align: AlignmentSetting, clock: Clock) -> str | N
     if not call.has_native:
         return call.why_not_native or "the library has no C function for it"
     if not align.has_native:
-        return f"the backend has no C functions for align {align.kind}"
+        return f"the backend has no C functions to line ranks up by {align.kind}"
     if clock is not time.monotonic_ns:
         return "the backend has its own clock"
     return None
@@ -362,7 +362,7 @@ def run_loop(
     call.halt.block_if_set()
     if code == 0:
         return
-    # as the loop numbers them: -1 is the align, -2 the reading
+    # as the loop numbers them: -1 is lining up, -2 the reading
     of_align, of_reading = Native((), align.signals.explain), reading and reading[0]
     calls = (*(native for stage in stages for native in stage), completion, of_reading, of_align)
     failed_call = calls[failed]

@@ -55,13 +55,14 @@ class Problem:
     `checked_on_host`, whether the check of a GPU's result copies everything to the host.
     """
 
-    #: Of its name, with a group for each field.
+    #: Its name as its fields make it, and as it is read: a group for each field, in their order.
+    form: ClassVar[str]
     pattern: ClassVar[re.Pattern[str]]
     checked_on_host: ClassVar = False
 
     @property
     def name(self) -> str:
-        return re.sub(r"\(.*?\)", "{}", self.pattern.pattern).format(*vars(self).values())
+        return self.form.format(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Gemm(Problem):
     k: int
     forms: str
 
+    form: ClassVar = "{m}x{n}x{k}_{forms}"
     pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_([NT]{2})")
     checked_on_host: ClassVar = True
 
@@ -104,6 +106,7 @@ class Conv(Problem):
     stride: int
     pad: int
 
+    form: ClassVar = "{w}x{h}x{c}_n{n}_k{k}_{s}x{r}_s{stride}_p{pad}"
     pattern: ClassVar = re.compile(r"(\d+)x(\d+)x(\d+)_n(\d+)_k(\d+)_(\d+)x(\d+)_s(\d+)_p(\d+)")
 
     @property
@@ -141,6 +144,7 @@ class Rnn(Problem):
     n: int
     t: int
 
+    form: ClassVar = "{cell}_h{h}_n{n}_t{t}"
     pattern: ClassVar = re.compile(r"(vanilla|lstm|gru)_h(\d+)_n(\d+)_t(\d+)")
 
     @property

@@ -141,7 +141,7 @@ class Timer:
     def take(self, measure: str, operation: Stage, burst: int = 1, waits: bool = True) -> None:
         """A sample is `burst` operations, and, if it `waits`, the wait for the stream once after them."""
         wait, align = self._wait_and_align()
-        no_form_in_c = "cuBLAS takes more arguments than the loop in C passes"  # as all others have one
+        no_form_in_c = "cuBLAS takes more arguments than the loop in C passes"  # the only call without a form in C
         call = Call((operation,), wait if waits else None, why_not_native=no_form_in_c)
         if (why := why_not_native(call, align, time.monotonic_ns)) is None:
             stamps = loop.run_native(call, align, self.times, burst)

@@ -103,7 +103,16 @@ def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     sent, received = np.random.default_rng(1).integers(0, 256, size, np.uint8), np.empty(size, np.uint8)
 
     def write(address: int, values: Array) -> None:
-        np.copyto(on_host, values) if address == host else device.write(address, values)
+        if address == host:
+            np.copyto(on_host, values)
+        else:
+            device.write(address, values)
+
+    def read(address: int, values: Array) -> None:
+        if address == host:
+            np.copyto(values, on_host)
+        else:
+            device.read(address, values)
 
     timer, wrong = Timer(device, flags.times), 0
     for name, target, source, kind in (
@@ -114,7 +123,7 @@ def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
         write(source, sent)
         write(target, ~sent)
         timer.take(name, operation)
-        np.copyto(received, on_host) if target == host else device.read(target, received)
+        read(target, received)
         wrong += int(np.count_nonzero(received != sent))
         timer.by_events(operation, f"{name} device_ns")
     return timer.result(wrong)
