@@ -29,10 +29,10 @@ def kind(request: pytest.FixtureRequest, stored_run: Path) -> tuple[Decode, dict
 
 def test_a_document_of_today_is_read(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
-    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 11
+    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 1
 
 
-@pytest.mark.parametrize("other", [-1, 1])
+@pytest.mark.parametrize("other", [1, 10])
 def test_another_schema_is_refused_with_the_version_it_has(kind: tuple[Decode, dict[str, Any]], other: int) -> None:
     decode, document = kind
     line = json.dumps(document | {"schema": records.SCHEMA + other, "tomorrow": True}).encode()

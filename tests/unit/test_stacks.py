@@ -348,7 +348,7 @@ def test_the_cuda_of_cupy(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"schema": SCHEMA - 1}, (f"(schema {SCHEMA - 1})", f"{collbench.__version__} (schema {SCHEMA})")),
+        ({"schema": SCHEMA + 1}, (f"(schema {SCHEMA + 1})", f"{collbench.__version__} (schema {SCHEMA})")),
         ({"schema": 0}, ("(schema unknown)", f"{collbench.__version__} (schema {SCHEMA})")),
         ({"collbench": "0.0.1"}, (f"0.0.1 (schema {SCHEMA})", f"{collbench.__version__} (schema {SCHEMA})")),
         ({"sources": ""}, ("unknown", sources()[:12])), ({"sources": "0" * 64}, ("0" * 12, sources()[:12])),

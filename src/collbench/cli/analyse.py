@@ -104,7 +104,7 @@ def write(path: Path, text: str | bytes) -> str:
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)
         raise RunWriteError(f"-o {path}: {error.strerror}.") from error
-    return amount(path.stat().st_size)
+    return amount(len(data))
 
 
 def amount(size: int) -> str:
@@ -334,8 +334,6 @@ def report_command(options: _ReportOptions) -> None:
         if figure is not None:
             size = write(output, as_file(_figure(chapters, figure), kind[1:]))
         elif pages:
-            from collbench.report.page.render import html
-
             size = write(output, html(chapters))
         else:
             size = write(output, _TABLES[kind](_tables(chapters)))

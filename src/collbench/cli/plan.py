@@ -339,8 +339,8 @@ def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING)
     cautions = (caution for site in expanded.sites for caution in site.cautions)
     # on several hosts how ranks line up depends on how well their clocks are known
     unlike = expanded.plan.align == "auto" and len({cell.hosts > 1 for cell in expanded.cells}) > 1
-    alignment = ('align: "auto" may be another on one host than on several, and compare refuses to compare two: '
-                 'align = "barrier" is one for all',) * bool(unlike and expanded.plan.collectives)  # fmt: skip
+    alignment = ('align: "auto" may line ranks up differently on one host than on several, and compare refuses such '
+                 'sides: align = "barrier" is the same for all',) * bool(unlike and expanded.plan.collectives)  # fmt: skip
     return (*papers, *_turns(expanded), *ignored_keys(expanded), *alignment, *cautions)
 
 

@@ -142,7 +142,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     throttled: tuple[str, ...] | None = None
 
 
-SCHEMA = 11
+SCHEMA = 1
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -339,8 +339,8 @@ def refuse_other_schema(document: dict[str, Any], what: str) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RunReadError(f"{what}: no schema version; this is not a collbench run.")
     if version != SCHEMA:
-        instead = "Update collbench to read it" if version > SCHEMA else "Use the collbench that wrote it"
-        raise RunReadError(f"{what}: written with schema {version}; this collbench reads {SCHEMA}. {instead}.")
+        raise RunReadError(f"{what}: written with schema {version}; this collbench reads {SCHEMA}. "
+                           "Use the collbench that wrote it.")  # fmt: skip
 
 
 def encode(record: Record) -> bytes:
