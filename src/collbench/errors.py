@@ -46,6 +46,11 @@ def in_lines(text: str) -> str:
     return text.translate(_IN_LINES)
 
 
+def with_notes(error: BaseException) -> str:
+    """Its text, and what was added to it on the way."""
+    return "".join((str(error), *getattr(error, "__notes__", ())))
+
+
 def in_one_line(text: str) -> str:
     return text.translate(_IN_A_LINE)
 

@@ -25,8 +25,9 @@ from tests.unit.made_worlds import carried_out, made
 from collbench.errors import CollbenchError
 from collbench.launch import live_world
 from collbench.launch.live_world import WorldLink, linked
+from collbench.machine.driver_link import DriverLink
 from collbench.schema import world
-from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, DriverLink, Order, Report
+from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
 

@@ -23,13 +23,13 @@ from tests.processes import LIMIT, wait_for
 from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
+from collbench.machine import driver_link
 from collbench.machine.facts import ContentionMeter, Waited, format_cores, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
 from collbench.run.program import AloneWorld
 from collbench.run.sampling import FIRST_BATCH, LARGEST_BATCH, LONGEST_BATCH, Sampling, StopRule
 from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
-from collbench.schema import world
 from collbench.schema.case import Alignment
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
 from collbench.timing.loop import AlignmentSetting, Signals, Stamps
@@ -199,7 +199,7 @@ def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_sleeper_gives_signs_of_life(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     watch = Watched()
     thread = driver.leads([END], lambda: wait_for(lambda: len(watch.said) >= 5))
     wait(rank, watch=watch)
@@ -223,7 +223,7 @@ def test_without_a_driver_it_ends(driver: Driver, rank: Turns) -> None:
 
 
 def test_a_signal_wakes_it_up(driver: Driver, rank: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     watch = Watched()
     threading.Timer(0.1, lambda: setattr(watch, "stopped", 15)).start()
     began = time.monotonic()

@@ -246,13 +246,16 @@ def _slow_at_times(question: Question, size: int, pairs: Pairs, in_blocks: bool)
     looked_once = in_blocks and not any(cell.until_decided for cell in question.cells[size].values())
     options = set()
     for (one, other), launches in pairs.items():
-        if isinstance(launches, Launches):
-            fast, late = sorted((median(launches.base), median(launches.other)))
-            kinds = slow(launches.base, launches.other) if late <= NEAR * fast else None
-            if kinds is None and looked_once and late <= NEAR * fast:
-                kinds = slow_samples(pair_of(question, size, one, other), launches.of_base)
-            if kinds is not None:
-                options.add(other if kinds.on_other else one)
+        if isinstance(launches, Apart):
+            continue
+        fast, late = sorted((median(launches.base), median(launches.other)))
+        if late > NEAR * fast:
+            continue
+        kinds = slow(launches.base, launches.other)
+        if kinds is None and looked_once:
+            kinds = slow_samples(pair_of(question, size, one, other), launches.of_base)
+        if kinds is not None:
+            options.add(other if kinds.on_other else one)
     return options
 
 

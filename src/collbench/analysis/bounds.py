@@ -29,12 +29,20 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, needed, open_to_clock
+from collbench.analysis.estimate import (
+    CONFIDENCE,
+    Estimate,
+    HalfSteps,
+    in_logarithms,
+    needed,
+    open_to_clock,
+    welch_freedom,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+    from collbench.analysis.estimate import Floats
 
 
 ALPHA = 0.05  # the probability that anything false is said of one question: at most this
@@ -215,14 +223,15 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
         turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}
         part = alpha if in_blocks else alpha / len(turns)
         for key, turn in turns.items():
+            cell = cells[key]
             rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
-            others = cells[key].share_of(np.max(rest, axis=0)) if rest else _NONE
-            kept: _Kept = partial(_kept, cells[key], others, part, np.positive if turn > 0 else np.negative)
-            if isinstance(cell := cells[key], _Sides):
+            others = cell.share_of(np.max(rest, axis=0)) if rest else _NONE
+            kept: _Kept = partial(_kept, cell, others, part, np.positive if turn > 0 else np.negative)
+            if isinstance(cell, _Sides):
                 ratio, error, freedom = cell.unequal
                 reach = error * float(needed("scipy.special", "SciPy").stdtrit(freedom, 1 - part))
                 kept = partial(_kept_by_either, kept, turn * ratio - reach, turn)
-            yield (key[0] if turn > 0 else key[1], control), cells[key], turn, kept
+            yield (key[0] if turn > 0 else key[1], control), cell, turn, kept
 
 
 def _kept_by_either(kept: _Kept, end: float, turn: float, places: Floats) -> NDArray[np.bool_]:
@@ -397,9 +406,7 @@ class _Sides(_Cell):
             free = float(np.mean(np.abs(bounded - distances) < _EQUAL))
             freedoms.append(free * len(logs) - 1)
             variances.append(float((bounded**2).mean()) / max(free, _EQUAL) ** 2 / (len(logs) - 1))
-        total = max(sum(variances), 1e-300)
-        shares = (variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
-        return middles[1] - middles[0], math.sqrt(total), total**2 / max(sum(shares), 1e-300)
+        return middles[1] - middles[0], math.sqrt(sum(variances)), welch_freedom(variances, freedoms)
 
     def shares(self, places: Floats) -> Floats:
         bounded, launches = _bounded_sides(self.base, self.other, places), len(self.base) + len(self.other)

@@ -27,7 +27,7 @@ from collbench.analysis.results import grouped
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from collbench.analysis.estimate import Floats
 
 
 LEAST = 3  # the fewest values of a level: one or two strange values are no change

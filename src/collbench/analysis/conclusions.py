@@ -350,9 +350,9 @@ def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence
     if evidence.ratio is None or evidence.verdict == "not measured":
         return evidence
     beyond = math.log(evidence.ratio.value) * (1 if part.faster else -1)
-    verdict: ConclusionVerdict = "does not hold here"
-    if comparison.verdict == "unclear" or (comparison.verdict == "faster") == part.faster:
-        verdict = "unclear" if comparison.verdict == "unclear" else "holds here"
+    verdict: ConclusionVerdict = "unclear"
+    if comparison.verdict != "unclear":
+        verdict = "holds here" if (comparison.verdict == "faster") == part.faster else "does not hold here"
     return replace(evidence, verdict=verdict, beyond=beyond)
 
 

@@ -8,6 +8,7 @@ side of the one asked for: with six or seven launches those lie far apart. SciPy
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
@@ -172,3 +173,10 @@ def needed(module: str, package: str) -> Any:
 
 def stats() -> Any:
     return needed("scipy.stats", "SciPy")
+
+
+def welch_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
+    """Degrees of freedom of a sum of independent variances (Welch, Biometrika 34 (1947) 28-35); infinite for 0."""
+    total = sum(variances)
+    parts = ((variance / total) ** 2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
+    return 1 / sum(parts) if total > 0 else math.inf

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from collbench.analysis.bounds import bounds
-from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, stats
+from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, stats, welch_freedom
 from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 
@@ -257,8 +257,8 @@ def _of_start(pairs: Sequence[Pair], common: dict[int, list[int]], launches: Seq
     value, error = (fmean(first[True]) - fmean(first[False])) / 2, math.sqrt(sum(spreads)) / 2
     if error == 0.0:
         return Estimate(math.exp(value), (math.exp(value), math.exp(value)), len(launches))
-    parts = (spread**2 / (len(values) - 1) for spread, values in zip(spreads, first.values(), strict=True))
-    return _estimate(value, error, sum(spreads) ** 2 / sum(parts), len(launches))
+    freedom = welch_freedom(spreads, [len(values) - 1 for values in first.values()])
+    return _estimate(value, error, freedom, len(launches))
 
 
 def _relative(pair: Pair, launches: Sequence[int]) -> dict[int, float]:

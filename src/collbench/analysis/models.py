@@ -32,7 +32,7 @@ from collbench.schema.case import Case
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from collbench.analysis.estimate import Floats
 
 Term = Callable[[int], float]  # of the number of ranks, at least 2
 

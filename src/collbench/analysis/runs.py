@@ -225,7 +225,7 @@ def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
             )
 
 
-VERSION = 3
+VERSION = 1
 LARGEST_BASELINE = 256 << 20  # bytes: some three million launches
 _BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)  # a number of operations in a sample
 
@@ -248,6 +248,12 @@ class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     contended: tuple[Count, ...] = ()
     cpu: dict[Count, tuple[Time, Time]] = {}
     repeatable: dict[ShortText, tuple[FigureValue, ...]] = {}
+
+
+class _Version(msgspec.Struct):
+    """What every baseline says."""
+
+    baseline: int
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -292,13 +298,14 @@ def load_baseline(path: Path) -> Observed:
     try:
         if path.exists() and not path.is_file():
             raise RunReadError(f"{path}: not a baseline, which is a file that --save-baseline wrote.")
-        kept = decode_as(read_whole(path, LARGEST_BASELINE), Baseline)
+        data = read_whole(path, LARGEST_BASELINE)
+        if (version := decode_as(data, _Version).baseline) != VERSION:
+            raise RunReadError(f"{path}: a baseline of version {version}; this collbench reads {VERSION}.")
+        kept = decode_as(data, Baseline)
     except OSError as error:
         raise RunReadError(f"{path}: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{path}: not a baseline that --save-baseline wrote: {error}") from error
-    if kept.baseline != VERSION:
-        raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
     builder = Builder()
     for stored in kept.cells:
         if stored.case in builder.cases:

@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from collbench import __version__, collectives
-from collbench.errors import CollbenchError, PackageMissing, RequestError, in_lines, suggestion
+from collbench.errors import CollbenchError, PackageMissing, RequestError, in_lines, suggestion, with_notes
 from collbench.machine import launcher
 
 #: What --help lists under each title: command, module in this package that has `NAME_command`, line of help.
@@ -41,7 +41,7 @@ GROUPS = {
         ("model", "analyse", "Latency and bandwidth models of a run, and what they predict."),
         ("report", "analyse", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
         ("history", "compare", "Runs in time: what changed, when, by how much, and together with what."),
-        ("pack", "analyse", "Pack the samples files of runs: an archive for each run."),
+        ("pack", "prepare", "Pack the samples files of runs: an archive for each run."),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
@@ -152,7 +152,7 @@ def run_command(speaks: bool) -> int:
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except CollbenchError as error:
-        _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}", error.everywhere)
+        _say(speaks, with_notes(error), error.everywhere)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         _say(speaks, "interrupted.", everywhere=True)

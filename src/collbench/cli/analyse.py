@@ -31,7 +31,7 @@ from collbench.schema.case import own_axes
 from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream
-from collbench.units import counted, parse_size
+from collbench.units import parse_size
 
 if TYPE_CHECKING:
     from collbench.analysis.predictions import PredictionQuestion, TrainingStep
@@ -364,25 +364,3 @@ def _tables(chapters: Iterable[Chapter]) -> list[Table]:
         of_sections = (table for section in run.sections for table in (*section.tables, *section.folded_tables))
         listed += (Table(run.question, ("what", "line"), lines), *of_sections, *run.environment)
     return listed
-
-
-# pack ----------------------------------------------------------------------------------------------------------------
-
-
-class _PackOptions(flags.Options):
-    runs: tuple[Path, ...] = flags.RUNS
-
-
-@flags.command("pack", _PackOptions)
-def pack_command(options: _PackOptions) -> None:
-    """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
-    from collbench.schema.samples import ARCHIVE, pack
-
-    for run in options.runs:
-        packed = pack(run)
-        if packed is None:
-            text = "is packed already" if (run / ARCHIVE).exists() else "has no samples files"
-        else:
-            disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"
-            text = f"{counted(packed.files, 'samples file')} packed into samples.zip: {disk}"
-        flags.say(f"{run}: {text}")

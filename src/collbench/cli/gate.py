@@ -139,7 +139,7 @@ def _no_false_loss() -> Iterator[None]:
     except CollbenchError as error:
         if error.exit_code in (2, NoAnswer.exit_code):
             raise
-        raise NoAnswer(f"gate: no answer: {error}{''.join(getattr(error, '__notes__', ()))}") from error
+        raise NoAnswer(f"gate: no answer: {errors.with_notes(error)}") from error
     except Exception as error:
         if os.environ.get("COLLBENCH_TRACEBACK"):
             raise
@@ -187,7 +187,7 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
         except RunWriteError as error:
             if (folder / "manifest.json").exists():
                 raise
-            raise RequestError(f"{error}{''.join(getattr(error, '__notes__', ()))}") from error
+            raise RequestError(errors.with_notes(error)) from error
         store.mark_finished(folder)
     return folder
 
@@ -256,7 +256,7 @@ def _judged_nevertheless(folder: Path) -> Iterator[None]:
     except Interrupted as error:
         if not is_unfinished(folder):
             raise
-        flags.note(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}")
+        flags.note(f"collbench: {errors.with_notes(error)}")
 
 
 def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> None:

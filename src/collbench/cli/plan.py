@@ -77,6 +77,10 @@ class _PlanOptions(Options):
     order: bool = flags.switch("--order", "Print the order of launches.")
 
 
+def _at_most(plan: Plan) -> str:
+    return "at most " if plan.until == "decided" else ""
+
+
 @flags.command("plan", _PlanOptions)
 def plan_command(options: _PlanOptions) -> None:
     """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
@@ -93,7 +97,7 @@ def plan_command(options: _PlanOptions) -> None:
         if script := engines.get(plan.engine).script:  # it says what it cannot do
             script(plan, expanded.order, expanded.placements)
     title = in_one_line(plan.title or path.stem)
-    each = f"{'at most ' if plan.until == 'decided' else ''}{counted(plan.launches, 'launch', 'launches')} each"
+    each = f"{_at_most(plan)}{counted(plan.launches, 'launch', 'launches')} each"
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {each}, seed {plan.seed}")
     _list_cells(expanded, options.order)
     click.echo(f"{about(expanded)} (estimated for an idle machine)")
@@ -361,7 +365,7 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = (), missin
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
-    starts = f"{'at most ' if plan.until == 'decided' else ''}{counted(launches, 'start')}"
+    starts = f"{_at_most(plan)}{counted(launches, 'start')}"
     click.echo(f"# {title}: {product} = {starts}, {counted(cases, 'measurement')}, {about(expanded)}", err=True)
     crowded = None
     if loads := list(dict.fromkeys(_oversubscribed(one) for one in expanded.placements.values() if one.crowded)):

@@ -384,3 +384,25 @@ def completion_command(options: _CompletionOptions) -> None:
     script = get_completion_class(options.shell)
     assert script is not None
     click.echo(script(cli, {}, "collbench", "_COLLBENCH_COMPLETE").source())
+
+
+# pack ----------------------------------------------------------------------------------------------------------------
+
+
+class _PackOptions(flags.Options):
+    runs: tuple[Path, ...] = flags.RUNS
+
+
+@flags.command("pack", _PackOptions)
+def pack_command(options: _PackOptions) -> None:
+    """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
+    from collbench.schema.samples import ARCHIVE, pack
+
+    for run in options.runs:
+        packed = pack(run)
+        if packed is None:
+            text = "is packed already" if (run / ARCHIVE).exists() else "has no samples files"
+        else:
+            disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"
+            text = f"{counted(packed.files, 'samples file')} packed into samples.zip: {disk}"
+        flags.say(f"{run}: {text}")

@@ -161,7 +161,7 @@ def library_of(image: str, libraries: Mapping[str, str], plan: Plan) -> str:
     named = libraries.get(image) or next((name for name in launchers.names() if name in image), "")
     if not named and communicates(plan):
         raise PlanError(f"image {image}: its name does not say which library it holds. Say it in the site file: "
-                        f"libraries = {{ {image} = \"openmpi\" }} ({', '.join(launchers.names())}).")  # fmt: skip
+                        f"libraries = {{ \"{image}\" = \"openmpi\" }} ({', '.join(launchers.names())}).")  # fmt: skip
     return named
 
 

@@ -175,7 +175,7 @@ def refuse_missing(plan: Plan, name: str, look: Look) -> None:
     for backend in wanted:
         if (reason := contents.lacks(backend)) is not None:
             usable = [has.name for has in backends.every() if contents.lacks(has.name) is None and not has.simulated]
-            advice = f"It has {', '.join(usable) or 'none'}: set image_backends = {{ {name} = [...] }}, or backends."
+            advice = f'It has {", ".join(usable) or "none"}: set image_backends = {{ "{name}" = [...] }}, or backends.'
             if backends.get(backend).device == "gpu" and contents.cuda is None and look.id is not None:
                 advice = f"Build it for GPUs: collbench image build {name} --cuda 12 (or 13). {advice}"
             raise PlanError(f"{look.title}: backend {backend}: {reason}. {advice}")
@@ -239,7 +239,7 @@ def contents_in(lines: Sequence[str], title: str, image: str, libraries: Mapping
         if communicates(plan) and contents.vendor != expected:
             raise ImageMissing(
                 f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
-                f"{', '.join(launchers.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
+                f'{", ".join(launchers.names())}. Say in the site file which it is: libraries = {{ "{image}" = ... }}'
             )
         return contents
     last = next((line for line in reversed(lines) if line.strip()), "nothing was printed")

@@ -291,8 +291,12 @@ class Waited:
     throttled: Mapping[str, float] = field(default_factory=dict)
     used: CoreTimes | None = None
 
-    def since(self, other: Waited, sign: Literal[1, -1] = -1) -> Waited:
-        """The increase since an earlier look, or the sum; unknown where one of the two is."""
+    def since(self, before: Waited) -> Waited:
+        """The increase since an earlier look; unknown where one of the two is."""
+        return self.combined(before, -1)
+
+    def combined(self, other: Waited, sign: Literal[1, -1]) -> Waited:
+        """The sum of both or their difference; unknown where one of the two is."""
         stalled = None if self.stalled is None or other.stalled is None else self.stalled + sign * other.stalled
         groups = self.throttled.keys() & other.throttled
         throttled = {group: self.throttled[group] + sign * other.throttled[group] for group in groups}
@@ -315,7 +319,7 @@ class Stretch:
 
     def and_then(self, other: Stretch) -> Stretch:
         """Both together."""
-        return Stretch(self.seconds + other.seconds, self.added.since(other.added, sign=1))
+        return Stretch(self.seconds + other.seconds, self.added.combined(other.added, 1))
 
 
 class ContentionMeter:

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
+from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, format_cores, machine_id, own_cores
 from collbench.run.failures import Watch
 from collbench.run.sampling import Sampling
 from collbench.schema.case import Case
-from collbench.schema.world import TRIMMED, DriverLink, Order, Report
+from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.loop import Stamps
 
 #: A line of /proc/self/maps (proc(5)) for memory that is writable and shared. A segment of System V has its number as

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.schema.case import Case
-from collbench.schema.world import VARIABLE, DriverLink, Report
+from collbench.schema.world import VARIABLE, Report
 from collbench.workloads.program import Program
 
 if TYPE_CHECKING:
