@@ -203,8 +203,8 @@ def test_the_last_line_of_an_image_is_its_answer(answering: Answering) -> None:
 
 
 def test_an_image_of_another_collbench_is_refused(answering: Answering) -> None:
-    answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), schema=1)).decode())
-    with pytest.raises(ImageMissing, match=r"\(schema 1\).* image build mpich$"):
+    answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), schema=2)).decode())
+    with pytest.raises(ImageMissing, match=r"\(schema 2\).* image build mpich$"):
         images.contents_of(NOBODY, ImageRef("collbench/mpich", "sha256:1"))
 
 

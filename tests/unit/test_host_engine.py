@@ -243,8 +243,8 @@ def test_unusable_environments_are_refused_with_what_helps(
         lines.append(f"{what}: {caught.value}\n")
     text = "".join(lines).replace(sys.prefix, "OWN").replace(str(source_tree()), "CLONE")
     golden("environments-refused.txt", text)
-    answering(msgspec.json.encode(msgspec.structs.replace(contents(), schema=1)))
-    with pytest.raises(PlanError, match=r"^environment /mine: .* \(schema 1\).*/bin/pip install "):
+    answering(msgspec.json.encode(msgspec.structs.replace(contents(), schema=2)))
+    with pytest.raises(PlanError, match=r"^environment /mine: .* \(schema 2\).*/bin/pip install "):
         probe(Path("/mine"))
 
 

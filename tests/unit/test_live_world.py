@@ -25,8 +25,8 @@ from tests.unit.made_worlds import carried_out, made
 from collbench.errors import CollbenchError
 from collbench.launch import live_world
 from collbench.launch.live_world import WorldLink, linked
+from collbench.machine import driver_link
 from collbench.machine.driver_link import DriverLink
-from collbench.schema import world
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, UNREACHABLE, Address, Order, Report
 
 GOOD = [(1, 8, "ok"), (1, 16, "ok")]
@@ -236,7 +236,7 @@ def test_what_is_no_report_is_refused(link: WorldLink, ranks: list[DriverLink], 
 def test_a_rank_wakes_for_naps_and_its_drivers_end(
     local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world, "NAP", 0.02)
+    monkeypatch.setattr(driver_link, "NAP", 0.02)
     naps: list[float] = []
     with linked(tmp_path, 1, OWNER, local) as link, closing(DriverLink(tmp_path, 0)) as rank:
         reports(rank, link)
