@@ -21,7 +21,7 @@ from collbench import collectives
 from collbench.backends import get
 from collbench.bindings.spec import Session, WorldSettings, allgather
 from collbench.machine.facts import rank_facts
-from collbench.run.experiment import cases_of
+from collbench.run.cases import cases_of
 from collbench.run.failures import Unwatched
 from collbench.run.host_clocks import HostClocks, readers_of
 from collbench.run.measure import measure

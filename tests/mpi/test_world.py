@@ -15,7 +15,7 @@ import pytest
 
 import collbench
 from collbench import collectives
-from collbench.run.experiment import cases_of
+from collbench.run.cases import cases_of
 from collbench.schema.axes import THREAD_LEVELS
 from collbench.schema.case import ALIGNMENTS
 from collbench.schema.plan import Plan

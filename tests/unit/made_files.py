@@ -14,7 +14,7 @@ import pytest
 from tests.processes import LIMIT
 
 from collbench.machine.facts import rank_facts
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.run.failures import Unwatched
 from collbench.run.program import AloneSession, measure_program
 from collbench.run.sampling import choose_method

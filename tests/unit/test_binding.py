@@ -22,7 +22,7 @@ from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, host, parse_cores, rank_facts
 from collbench.run import facts_of_ranks
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.run.facts_of_ranks import bind, place_difference, shape_difference, software_difference
 from collbench.run.failures import Unwatched
 from collbench.run.program import AloneWorld, Peers, measure_program

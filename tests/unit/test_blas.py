@@ -20,7 +20,8 @@ from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row
 from collbench import workloads
 from collbench.bindings.spec import WorldSettings
 from collbench.launch.engines import host
-from collbench.run.experiment import plan_experiment, program_cases, programs_do_not_fit
+from collbench.run.cases import program_cases
+from collbench.run.experiment import plan_experiment, programs_do_not_fit
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan

@@ -17,7 +17,7 @@ import collbench
 from collbench import errors, workloads
 from collbench.errors import CollbenchError
 from collbench.report.headings import operation, variant
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 

@@ -20,7 +20,7 @@ from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
 
 from collbench import workloads
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, load_launch_plan

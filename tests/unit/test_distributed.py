@@ -23,7 +23,7 @@ from tests.processes import LIMIT
 from tests.unit.made_programs import printing, run_row
 
 from collbench import workloads
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.case import Case, case_of
 from collbench.schema.plan import Plan
 from collbench.schema.record import Work

@@ -13,7 +13,8 @@ from collbench.bindings.spec import Roles
 from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
 from collbench.collectives.row import CollectiveCase, collective_case
 from collbench.errors import BackendUnavailable, PlanError, RequestError
-from collbench.run.experiment import cases_of, refuse_cadence, roles_of
+from collbench.run.cases import cases_of, refuse_cadence
+from collbench.run.experiment import roles_of
 from collbench.schema.axes import AXES, DTYPES, OPS, STAGINGS, Axis, BackendSupport, Op, PlanKey, Sizes, plan_keys_of
 from collbench.schema.plan import Plan, Subject, check_plan, with_axes
 

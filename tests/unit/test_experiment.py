@@ -35,14 +35,8 @@ from collbench.machine import cgroup, launcher
 from collbench.machine.facts import rank_facts
 from collbench.machine.launcher import Launcher
 from collbench.run import experiment, facts_of_ranks
-from collbench.run.experiment import (
-    PlanRunner,
-    does_not_fit,
-    perform,
-    plan_experiment,
-    program_cases,
-    programs_do_not_fit,
-)
+from collbench.run.cases import program_cases
+from collbench.run.experiment import PlanRunner, does_not_fit, perform, plan_experiment, programs_do_not_fit
 from collbench.run.failures import Unwatched
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan

@@ -18,7 +18,7 @@ from tests.processes import LIMIT
 from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row
 
 from collbench import workloads
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record

@@ -34,7 +34,7 @@ from collbench.bindings.gpu.cupy_device import CupyCompute, Grid
 from collbench.collectives.row import Array
 from collbench.errors import BackendUnavailable, LibraryError, PlanError, Unsupported, to_install
 from collbench.launch.expansion import expand
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema import world
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.timing.loop import Native, Stage

@@ -16,7 +16,7 @@ from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row,
 
 from collbench import workloads
 from collbench.report.styles import library_names
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan

@@ -30,8 +30,9 @@ from collbench.machine.facts import Stretch, Waited, rank_facts
 from collbench.registry import defined
 from collbench.report.caveats import of_records as cautions
 from collbench.run import facts_of_ranks
+from collbench.run.cases import program_cases
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.experiment import plan_experiment, program_cases
+from collbench.run.experiment import plan_experiment
 from collbench.run.failures import Unwatched
 from collbench.run.program import AloneSession, ProgramStarter
 from collbench.schema.axes import Axis

@@ -17,7 +17,7 @@ from tests.unit.made_programs import run_row
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.machine.facts import last_level_cache
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.plan import Plan
 from collbench.workloads.host import stream
 from collbench.workloads.host.stream import TOLERANCE, in_cache

@@ -21,7 +21,7 @@ from collbench.analysis.runs import Observed, observe
 from collbench.cli import measure
 from collbench.errors import PlanError, RequestError
 from collbench.report.page.contents import sentences
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, check_plan
 from collbench.schema.record import Work

@@ -99,7 +99,7 @@ def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.Mon
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
-from collbench.run.experiment import program_cases
+from collbench.run.cases import program_cases
 from collbench.schema.plan import Plan
 from collbench.workloads.dl.datasets import NETWORKS
 names = ("fathom", "deepbench_conv", "deepbench_rnn", "deepbench_gemm", "ddp", "parameter_server")

@@ -60,7 +60,7 @@ DRAWN, _WORK, SEED = (249, 999), 3 * 10**8, 1
 
 @cache
 def splits(n: int) -> NDArray[np.int64]:
-    """Intervals of `n` values and a split of each, `LEAST` or more values from the ends: start, at, stop [3, n]."""
+    """Intervals of `n` values, each split at least `LEAST` values from its ends: start, at, stop [3, splits]."""
     rows: list[tuple[int, int, int]] = []
     length = float(n)
     while length >= 2 * LEAST:

@@ -16,7 +16,7 @@ import numpy as np
 
 from collbench.analysis.bounds import ALPHA, Launches, intervals, intervals_of_sides, location, ratio_at_any_time
 from collbench.analysis.estimate import FEWEST, Estimate, HalfSteps, centre, in_logarithms, needed, open_to_clock, stats
-from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import ProcessorTime, Slow, cpu_time, dependent, drift, serial, slow, slow_samples
 from collbench.analysis.pairs import Alike, Pair, alike, listed_facts, undisturbed, within
 from collbench.analysis.results import Cell, grouped
@@ -357,12 +357,12 @@ def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[NotCompare
     refused: list[NotCompared] = []
     for (name, ways_of), cells in groups.items():
         try:
-            pairs += within(replace(observed, cells=cells), find_factor(factor), frozenset())
+            pairs += within(replace(observed, cells=cells), FACTORS[factor], frozenset())
         except RequestError as error:
             others = [dict(other) for workload, other in groups if workload == name]
             differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
             label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
-            refused.append(NotCompared(name, label, listed_facts(error) if find_factor(factor).varies(cells) else ""))
+            refused.append(NotCompared(name, label, listed_facts(error) if FACTORS[factor].varies(cells) else ""))
     return pairs, refused
 
 

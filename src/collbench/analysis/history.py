@@ -339,14 +339,14 @@ class Event:
 
 def events(changes: Sequence[Change], renewed: Sequence[Renewal]) -> list[Event]:
     """All changes, each in one event; the latest first."""
-    ungrouped, grouped = list(changes), []
+    ungrouped, events_of = list(changes), []
     while ungrouped:
         fits = Counter(place for change in ungrouped for place in _places(change))
         own = Counter((change.run, change.slower, change.series.machine) for change in ungrouped)
         most = max(own, key=lambda place: (fits[place], own[place], -place[0]))
-        grouped.append(_event(*most, [change for change in ungrouped if most in _places(change)], renewed))
+        events_of.append(_event(*most, [change for change in ungrouped if most in _places(change)], renewed))
         ungrouped = [change for change in ungrouped if most not in _places(change)]
-    return sorted(grouped, key=lambda event: (-event.run, not event.slower))
+    return sorted(events_of, key=lambda event: (-event.run, not event.slower))
 
 
 def _places(change: Change) -> list[tuple[int, bool, str]]:
@@ -427,9 +427,9 @@ def history(path: Path, fixed: Sequence[str], margin: float) -> History:
         lasting = change_points.matter(one.trace.values, levels, margin)
         trends.append(Trend(one, lasting, tuple(_change(one, *steps, margin) for steps in pairwise(lasting))))
     renewed = renewals(runs)
-    grouped = tuple(events([change for trend in trends for change in trend.changes], renewed))
+    recent = tuple(events([change for trend in trends for change in trend.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))
-    return History(str(path), runs, left_out, flaws, tuple(trends), grouped, renewed, correlation, margin, latest)
+    return History(str(path), runs, left_out, flaws, tuple(trends), recent, renewed, correlation, margin, latest)
 
 
 def _change(series: CellSeries, before: Level, after: Level, margin: float) -> Change:

@@ -428,7 +428,7 @@ def _series(case: Case, name: str, cells: list[Cell]) -> LinkSeries:
 
 
 def _useless(cell: Cell) -> Useless | None:
-    """None where it does say something about a link."""
+    """Why a cell says nothing about a link; None: it does."""
     if not cell.medians:
         return "failed" if cell.failed else "skipped"
     if cell.wrong:

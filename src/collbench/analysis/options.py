@@ -75,12 +75,12 @@ class Question:
 def questions(observed: Observed, fixed: dict[str, str]) -> list[Question]:
     """The questions that a run answers, without options outside of `fixed`. Raises RequestError: nothing is left."""
     remaining = _cells_with(observed, fixed)
-    grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
+    by_case: dict[Case, dict[int, dict[Option, Cell]]] = {}
     chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
     for case, option in remaining:
-        grouped.setdefault(case.without(chosen), {}).setdefault(case["size"], {})[option] = observed.cells[case]
+        by_case.setdefault(case.without(chosen), {}).setdefault(case["size"], {})[option] = observed.cells[case]
     questions_of = []
-    for case, cells in grouped.items():
+    for case, cells in by_case.items():
         options = {option for of_size in cells.values() for option in of_size}
         varying = tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
         questions_of.append(Question(case, cells, varying))

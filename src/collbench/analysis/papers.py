@@ -303,7 +303,7 @@ class ContainerKind:
     """What runs measured with one kind of container, and with files on one storage (None: no files).
 
     `beside_host` has these against the host, `far` those far from their memory or GPU against near ones. `items` are
-    cells of this step, empty where another kind of it comes first; `refused` says by run and workload what is not.
+    cells of this step, empty where another kind of it comes first; `refused` says by run and workload why not.
     """
 
     place: str = ""

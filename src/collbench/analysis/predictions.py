@@ -190,7 +190,7 @@ def _distance(series: LinkSeries, question: PredictionQuestion) -> tuple[float, 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Measured (s): the step, without its all-reduces, the difference in each launch; these `alone` or None."""
+    """Measured (s): the step, the step without its all-reduces, their difference; all-reduces `alone`, or None."""
 
     step: Estimate
     compute: Estimate

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, facts_of, find_factor
-from collbench.analysis.history import History, history, since_run
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
@@ -24,7 +24,6 @@ from collbench.analysis.runs import Observed, load_baseline, refuse_own_baseline
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
 from collbench.errors import RequestError, suggestion
-from collbench.report import history as report_history
 from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
@@ -32,6 +31,9 @@ from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.case import own_axes
 from collbench.units import counted
+
+if TYPE_CHECKING:
+    from collbench.analysis.history import History
 
 #: What --fail-on takes, and the verdicts that it fails on.
 FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
@@ -277,6 +279,9 @@ def history_command(options: _HistoryOptions) -> int:
     Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the
     order in which they began.
     """
+    from collbench.analysis.history import history, since_run
+    from collbench.report import history as report_history
+
     output, complete = options.output, options.style in COMPLETE
     if output is not None:
         if output.suffix.lower() not in (".html", ".htm"):

@@ -26,7 +26,8 @@ from collbench.errors import Interrupted, RequestError, RunWriteError, suggestio
 from collbench.machine import launcher
 from collbench.registry import find_plan
 from collbench.report import STYLES, Style, new_style
-from collbench.run.experiment import default_backend, parameters_of, perform, plan_experiment
+from collbench.run.cases import parameters_of
+from collbench.run.experiment import default_backend, perform, plan_experiment
 from collbench.run.facts_of_ranks import bind, completed
 from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
 from collbench.schema.case import ALIGNMENTS, CADENCES

@@ -239,12 +239,14 @@ def slurm_cluster(address: str) -> Findings:
         yield "clients", _fails("none here", str(error), effect, "run this on a login node")
         return
     yield "clients", Finding(version)
-    for name, check in (("mpi", _pmi), ("nodes", _slurm_nodes), ("time", _time), ("job", _job)):
-        finding = _or_unknown(check, site, "ask again, or ask who runs the site")
-        yield name, finding
+    fix = "ask again, or ask who runs the site"
+    for name, check in (("mpi", _pmi), ("nodes", _slurm_nodes), ("time", _time)):
+        yield name, _or_unknown(check, site, fix)
+    job = _or_unknown(_job, site, fix)
+    yield "job", job
     with _folder_in(site) as (folder, of_folder):
         yield "folder", of_folder
-        if folder is not None and not finding.problems:
+        if folder is not None and not job.problems:
             yield from on_nodes(site, address, folder)
 
 

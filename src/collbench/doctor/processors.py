@@ -104,9 +104,9 @@ def contention(machine: Machine) -> Finding:
         cause = (f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as "
                  "contention)")  # fmt: skip
         return finding(seen, Problem("warn", cause, effect, fix) if pressure >= CONTENDED_SHARE * 100 else None)
-    silent = "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure"
-    untold = "records cannot say whether ranks waited for a CPU while they were timed (contended: null)"
-    problems = [Problem("unknown", silent, untold, "boot with psi=1 (a kernel with CONFIG_PSI)")]
+    cause = "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure"
+    unknown_effect = "records cannot say whether ranks waited for a CPU while they were timed (contended: null)"
+    problems = [Problem("unknown", cause, unknown_effect, "boot with psi=1 (a kernel with CONFIG_PSI)")]
     if load and load > number:
         cause = f"a load average of {load:g} over the last minute, on {number} cores"
         problems.append(Problem("warn", cause, effect, fix))

@@ -19,7 +19,7 @@ import msgspec
 from collbench import backends, collectives, workloads
 from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
-from collbench.run.experiment import cases_of, program_cases, refuse_cadence
+from collbench.run.cases import cases_of, program_cases, refuse_cadence
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
 from collbench.schema.record import WATCHED, stem_of

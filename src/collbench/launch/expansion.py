@@ -22,7 +22,7 @@ from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement, place
 from collbench.machine import facts
 from collbench.machine.facts import Topology, format_cores
-from collbench.run.experiment import how_to_fit
+from collbench.run.cases import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan, named_sides

@@ -317,8 +317,8 @@ class LiveWorld:
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:
             inner = inner.of_world(launch.only.measured, launch.only.brief)
-        belong, cores = places(launch.cell, of.placement), format_cores(of.placement.cores)
-        at = self._held.enter_context(folders(inner, user, cores, of.session.folder, belong, self.others > 0))
+        of_ranks, cores = places(launch.cell, of.placement), format_cores(of.placement.cores)
+        at = self._held.enter_context(folders(inner, user, cores, of.session.folder, of_ranks, self.others > 0))
         if at.turns is not None:
             local = engines.get(launch.cell.engine).local
             self._link = self._held.enter_context(linked(at.turns, launch.cell.ranks, user, local))

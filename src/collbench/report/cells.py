@@ -1,7 +1,7 @@
 """Every cell in tables: what launches took, by parameters and place; what comparisons found, and these as JSON.
 
-Tables of launches describe. What differs, and whether by more than chance, comparisons say. What launches can show says
-a self-test, in which nothing differs, and what numbers of launches decide.
+Tables of launches describe. What differs, and whether by more than chance, comparisons say. A
+self-test, in which nothing differs, says what launches can show and how many of them decide.
 """
 
 from __future__ import annotations

@@ -279,11 +279,12 @@ def _benchmarks(
     for number, benchmark in enumerate(names or dict.fromkeys(case.workload for case in observed.cells)):
         drawn: list[Figure] = []
         folded: list[Figure] = []
-        of_benchmark = (question for question in questions if question.case.workload == benchmark)
-        for index, question in enumerate(of_benchmark if stored is not None else ()):
-            title, start = operation(question.case), f"{name}-p{number}-{index}"
-            drawn += curves(question, start, title)
-            folded += strips(stored, question, start, title) if stored is not None else []
+        if stored is not None:
+            of_benchmark = (question for question in questions if question.case.workload == benchmark)
+            for index, question in enumerate(of_benchmark):
+                title, start = operation(question.case), f"{name}-p{number}-{index}"
+                drawn += curves(question, start, title)
+                folded += strips(stored, question, start, title)
         compared = [comparison for suite in suites for comparison in suite.compared.get(benchmark, ())]
         refused = (f"Not compared: {refusal.label} ({refusal.why or _ONE_SIDE})."
                    for suite in suites for refusal in suite.refused if refusal.benchmark == benchmark)  # fmt: skip

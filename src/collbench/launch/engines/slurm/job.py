@@ -114,9 +114,11 @@ def cancel(job: str) -> bool:
 
 def cancel_soon(job: str) -> bool:
     """End a job without waiting for a controller that is away: scancel goes on alone. Whether it has succeeded yet."""
-    no = subprocess.DEVNULL
+    nowhere = subprocess.DEVNULL
     try:
-        process = subprocess.Popen(("scancel", job), stdin=no, stdout=no, stderr=no, start_new_session=True)
+        process = subprocess.Popen(
+            ("scancel", job), stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
     except OSError:
         return False
     try:
