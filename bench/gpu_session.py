@@ -45,7 +45,7 @@ unusable = "skip"
 """
 GPU_SUITE = (
     "gpu_launch", "gpu_copy", "gpu_gemm", "gpu_histogram", "gpu_convolution", "gpu_transpose", "memory=pinned,pageable",
-    "bins=64,256", "side=4096", "variant=all",
+    "bins=64,256", "width=4096", "order=4096", "variant=all",
 )  # fmt: skip
 TRAIN = ("train", "network=fcn5,alexnet,resnet56,lstm", "device=cuda")
 #: `sh -c TRAIN_IF_LISTED PYTHON MODULE WORDS...`: `collbench suite WORDS...`, where there is the benchmark train.

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
+from collbench.bindings.gpu.device import no_room
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.machine import launcher
@@ -108,7 +109,7 @@ class DoubleDevice:
         self.refuse_in_capture()
         used = sum(memory.nbytes for memory in self.memories.values())
         if used + size > SIZE:
-            raise MemoryError(f"{self.facts.name}: {size} bytes are asked for, {SIZE - used} of {SIZE} are free")
+            raise MemoryError(no_room(self, size))
         return Hidden(self, size)
 
     def free(self) -> tuple[int, int]:

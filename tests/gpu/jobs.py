@@ -92,8 +92,9 @@ class Gpus:
         return finish(self.command(ranks, *arguments), limit, self.environment(env))
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
-        """What a job gets beside what is there."""
-        return {"DOUBLE_GPUS": str(self.count)} | (more or {})
+        """What a job gets beside what is there: a machine without ssh tells Open MPI so by a parameter."""
+        parameters = {name: value for name, value in os.environ.items() if name.startswith("OMPI_MCA_")}
+        return parameters | {"DOUBLE_GPUS": str(self.count)} | (more or {})
 
     def share(self, ranks: int) -> tuple[str, ...]:
         """The flag by which so many ranks may use these GPUs, where it takes one."""

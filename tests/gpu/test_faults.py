@@ -135,7 +135,7 @@ def test_two_libraries_are_refused(gpus: Gpus, tmp_path: Path) -> None:
     shutil.copyfile(path.resolve(), copy)
     try:
         argv = [sys.executable, "-c", _TWO, f"{path}:{copy}", "allreduce", "--backend", "nccl", "-e", "8", "-n", "2"]
-        ended = finish(argv)
+        ended = finish(argv, env=gpus.environment())
     finally:
         copy.unlink()  # some hundred MB
     assert ended.code == 2

@@ -122,10 +122,10 @@ def test_gpus_are_named_with_their_state(gpus: Gpus) -> None:
 def test_list_and_doctor_end(gpus: Gpus) -> None:
     if DOUBLE:
         pytest.skip("the double is no machine to look at")
-    listed = finish([sys.executable, "-m", "collbench", "list"])
+    listed = finish([sys.executable, "-m", "collbench", "list"], env=gpus.environment())
     assert listed.code == 0, listed.err
     assert any(line.split()[:2] == ["yes", "nccl"] for line in listed.out.splitlines()), listed.out
-    assert '"gpus"' in finish([sys.executable, "-m", "collbench", "doctor", "--json"]).out
+    assert '"gpus"' in finish([sys.executable, "-m", "collbench", "doctor", "--json"], env=gpus.environment()).out
 
 
 # Benchmarks of suite `gpu` on one GPU ---------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ def test_list_and_doctor_end(gpus: Gpus) -> None:
 #: Sizes with which the whole result is checked, and some that are no multiple of a block.
 SMALL = {
     "gpu_copy": ("size=1,65537", "memory=pinned,pageable"),
-    "gpu_convolution": ("side=1,65,128",),
+    "gpu_convolution": ("width=1,65,128",),
     "gpu_gemm": ("m=33", "n=65", "k=129"),
     "gpu_histogram": ("size=4,65540", "bins=64,256"),
-    "gpu_transpose": ("side=16,64", "variant=all"),
+    "gpu_transpose": ("order=16,64", "variant=all"),
     "gpu_launch": ("burst=100",),
 }
 

@@ -9,6 +9,7 @@ import argparse
 import ctypes
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import shutil
 import subprocess
@@ -60,11 +61,11 @@ Run = Callable[[OpenGpu, argparse.Namespace], dict[str, Any]]
 RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
     "copy": (suite.copy, {"size": 5000, "memory": "pinned"}),
     "copy pageable": (suite.copy, {"size": 1, "memory": "pageable"}),
-    "convolution": (suite.convolution, {"side": 70}), "convolution of one pixel": (suite.convolution, {"side": 1}),
+    "convolution": (suite.convolution, {"width": 70}), "convolution of one pixel": (suite.convolution, {"width": 1}),
     "gemm": (suite.gemm, {"m": 7, "n": 9, "k": 11}), "gemm of one product": (suite.gemm, {"m": 1, "n": 1, "k": 1}),
     "histogram": (suite.histogram, {"size": 4096, "bins": 64}),
     "histogram 256": (suite.histogram, {"size": 4, "bins": 256}),
-    **{f"transpose {variant}": (suite.transpose, {"side": 48, "variant": variant}) for variant in suite.VARIANTS},
+    **{f"transpose {variant}": (suite.transpose, {"order": 48, "variant": variant}) for variant in suite.VARIANTS},
     "launch": (suite.launch, {"burst": 200})
 }  # fmt: skip
 
@@ -271,17 +272,20 @@ def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkey
 
 # From the command line -----------------------------------------------------------------------------------------------
 
-SMALL = ("gpu", "size=64", "memory=pageable", "side=32", "variant=diagonal", "m=5", "n=6", "k=7", "burst=100",
-         "bins=64")  # fmt: skip
+SMALL = ("gpu", "size=64", "memory=pageable", "width=32", "order=32", "variant=diagonal", "m=5", "n=6", "k=7",
+         "burst=100", "bins=64")  # fmt: skip
 Started = Callable[..., tuple[int, list[dict[str, Any]], str]]
 
 
 @pytest.fixture
-def started(folder: Path, bare_environment: dict[str, str]) -> Started:
-    """`started(words..., NAME=VALUE...)`: `collbench suite` on the double: exit code, records, standard error."""
+def started(folder: Path, bare_environment: dict[str, str], tmp_path: Path) -> Started:
+    """`started(words..., NAME=VALUE...)`: `collbench suite` on the double, kept: exit code, records, standard error."""
+
+    numbers = itertools.count()
 
     def start(*words: str, **variables: str) -> tuple[int, list[dict[str, Any]], str]:
-        argv = (sys.executable, "-m", "tests.double.main", "suite", *words, "-n", "2", "--style", "json")
+        kept = ("--out", str(tmp_path / f"run-{next(numbers)}"))
+        argv = (sys.executable, "-m", "tests.double.main", "suite", *words, "-n", "2", "--style", "json", *kept)
         env = bare_environment | {"DOUBLE_KERNELS": str(folder)} | variables
         done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
         return done.returncode, json.loads(done.stdout)["records"] if done.stdout else [], done.stderr
@@ -308,14 +312,14 @@ def test_the_suite_from_the_command_line(started: Started) -> None:
 
 @pytest.mark.slow
 def test_a_case_that_cannot_be_is_skipped_or_fails_with_the_reason(started: Started) -> None:
-    code, (record,), _ = started("gpu_transpose", "side=16", "variant=naive", DOUBLE_EDIT="i < TILE=>i < 1 - TILE")
+    code, (record,), _ = started("gpu_transpose", "order=16", "variant=naive", DOUBLE_EDIT="i < TILE=>i < 1 - TILE")
     assert (code, record["status"], record["check"]["wrong"]) == (1, "failed", 256)
     code, records, _ = started("gpu_launch", DOUBLE_GPUS="0")
     assert code == 2 and {record["status"] for record in records} == {"skipped"}
     assert all("CUDA" in record["reason"] for record in records)
     code, (record,), errors = started("gpu_gemm", "m=64", "n=64", "k=64", DOUBLE_MEMORY="20000")
     assert (code, record["status"]) == (1, "failed") and "Traceback" not in errors
-    assert "Double: 16384 " in record["reason"] and " 3616 of 20000 " in record["reason"]
+    assert "16.00 KiB " in record["reason"] and " 3.53 KiB of 19.53 KiB " in record["reason"]
 
 
 def test_this_machine_says_what_it_lacks(collbench: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -35,12 +35,12 @@ from collbench.run.child import ProgramFailed, execute
 from collbench.run.experiment import plan_experiment
 from collbench.run.failures import Unwatched
 from collbench.run.program import AloneSession, ProgramStarter
-from collbench.schema.axes import Axis
+from collbench.schema.axes import Axis, AxisKind
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
 from collbench.schema.record import Record, Work, summarise
 from collbench.workloads import dl, gpu, host
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import Measure, Program, parameter
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 Golden = Callable[[str, str], None]
@@ -88,7 +88,7 @@ REFUSED: list[tuple[str, dict[str, Any], int]] = [
     ("deepbench_rnn", {"problem": "gru_h1536_n32_t188"}, 1), ("deepbench_conv", {"precision": "float64"}, 1),
     ("deepbench_conv", {"device": "gpu"}, 1), ("deepbench_gemm", {"blas": "cupy"}, 1),
     ("deepbench_gemm", {"blas": "cupy", "device": "cuda", "precision": "float16"}, 1),
-    ("fathom", {"network": "residul"}, 1), ("gpu_transpose", {"side": 100}, 1), ("gpu_histogram", {"bins": 128}, 1),
+    ("fathom", {"network": "residul"}, 1), ("gpu_transpose", {"order": 100}, 1), ("gpu_histogram", {"bins": 128}, 1),
     ("gpu_histogram", {"size": 6}, 1), ("gpu_launch", {"burst": 150}, 1), ("gpu_copy", {"size": 0}, 1),
     ("gpu_copy", {"memory": "pined"}, 1), ("gpu_gemm", {"k": 17_000_000}, 1), ("train", {"network": "resnet"}, 1),
     ("train", {"steps": 0}, 1), ("train", {"device": "tpu"}, 1), ("train", {"epoch": -1}, 1),
@@ -360,3 +360,9 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
     assert running.returncode == 130
     assert err.startswith("collbench: ") and err.endswith(f" 4 records are in {run}: collbench show {run}\n")
     assert gone(int(child)) and gone(int(guard))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("side", "what"), ("size", "how"), ("ranks", "where")])
+def test_a_parameter_cannot_have_the_name_of_another_axis(name: str, kind: AxisKind) -> None:
+    with pytest.raises(ValueError, match=name):
+        parameter(name, "", "what it means", kind=kind)

@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, nearest, nearest_and_all, suggestion
 from collbench.machine.facts import Stretch, own_cores
-from collbench.schema.axes import Axis, AxisKind, PlanKey
+from collbench.schema.axes import AXES, Axis, AxisKind, PlanKey
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
@@ -149,8 +149,10 @@ def parameter(
     """An axis of a benchmark; its values have the type of the default.
 
     A number lies from `least` to `most`, a word is `among` those named; the name of one of the `groups` stands for all
-    its words.
+    its words. ValueError: an axis of every case has that name.
     """
+    if name in AXES and (AXES[name].kind, AXES[name].of) != (kind, type(default)):
+        raise ValueError(f"parameter {name}: an axis of every case has that name, in `{AXES[name].kind}`")
 
     def check(key: str, value: Any) -> None:
         if among and value not in among:

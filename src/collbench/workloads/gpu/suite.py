@@ -68,7 +68,7 @@ def checked_rows(side: int) -> tuple[tuple[int, int], ...]:
 
 def convolution(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """A sample is both passes, along rows and columns; `wrong` are pixels of 64 rows that NumPy computes otherwise."""
-    side = flags.side
+    side = flags.width
     original, after_rows, after_columns = (DeviceRows(gpu.device, side, side) for _ in range(3))
     for first, last in original.parts():
         original.write(first, image(side, first, last))
@@ -283,7 +283,7 @@ def launched(kernels: Kernels, variant: str, source: DeviceRows, target: DeviceR
 
 def transpose(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """`wrong` are elements that are misplaced; of half a transpose also in what the other half makes of it."""
-    device, side, variant = gpu.device, flags.side, flags.variant
+    device, side, variant = gpu.device, flags.order, flags.variant
     original, result = DeviceRows(device, side, side), DeviceRows(device, side, side)
     values = matrix(side)
     original.write(0, values)
@@ -334,8 +334,8 @@ def _histogram_refuses(case: Case) -> str | None:
 WORKLOADS = {program.name: program for program in (
     benchmark(
         "convolution", "Separable convolution on a GPU", "an image of float32 filtered with 17 x 17 separable taps",
-        parameter("side", 4096, "rows and columns of the image", least=1, most=65_535),
-        measures=(Measure("convolve", lambda case: case["side"] ** 2, "pixels"),), memory=lambda case: 64 << 22,
+        parameter("width", 4096, "rows and columns of the image", least=1, most=65_535),
+        measures=(Measure("convolve", lambda case: case["width"] ** 2, "pixels"),), memory=lambda case: 64 << 22,
     ),
     benchmark(
         "copy", "Copies of a GPU", "copies from the host (h2d), to the host (d2h), and on the GPU (d2d)",
@@ -368,12 +368,12 @@ WORKLOADS = {program.name: program for program in (
     ),
     benchmark(
         "transpose", "Transpose on a GPU", "a square matrix of float32 transposed, by eight kernels",
-        parameter("side", 8192, "rows and columns", least=TILE, most=32_768),
+        parameter("order", 8192, "rows and columns of the matrix", least=TILE, most=32_768),
         parameter("variant", "optimized", "which kernel; all: each", among=VARIANTS, groups={"all": VARIANTS},
                   kind="how"),
-        measures=(Measure("transpose", lambda case: 8 * case["side"] ** 2),),  # bytes read and written
-        memory=lambda case: 20 * case["side"] ** 2,
-        refuses=lambda case: f"the side must be a multiple of {TILE}" if case["side"] % TILE else None,
+        measures=(Measure("transpose", lambda case: 8 * case["order"] ** 2),),  # bytes read and written
+        memory=lambda case: 20 * case["order"] ** 2,
+        refuses=lambda case: f"order must be a multiple of {TILE}" if case["order"] % TILE else None,
     ),
 )}  # fmt: skip
 
