@@ -22,7 +22,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from collbench import errors
+from collbench import backends, errors
 from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.estimate import FEWEST, stats
@@ -354,9 +354,10 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
         raise RequestError(f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers "
                            f"{cores}: no cell could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are "
                            "then the scheduler's).")  # fmt: skip
+    on_gpus = any(backends.get(name).device == "gpu" for name in plan["backends"])
     return msgspec.structs.replace(
         plan, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
-        ranks=(number,) if starts else (), oversubscribe=number > cores,
+        ranks=(number,) if starts else (), oversubscribe=number > cores, device="gpu" if on_gpus else plan.device,
     )  # fmt: skip
 
 
