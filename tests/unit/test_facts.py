@@ -76,6 +76,8 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
         "UCX_TOKEN": "s3cr3t", "OMPI_MCA_some_password": "s3cr3t", "OMPI_MCA_orte_hnp_uri": "tcp://1.2.3.4",
         "FI_API_KEY": "s3cr3t", "FI_AUTH": "s3cr3t", "UCX_PASSWD": "s3cr3t", "UCX_NET_PASSPHRASE": "s3cr3t",
         "NCCL_FOO_CREDENTIAL": "s3cr3t", "MY_UCX_TLS": "x", "UCC_DIR": "/opt/hpcx/ucc",
+        "OMPI_MCA_orte_precondition_transports": "adfa-6177", "OMPI_MCA_ess_base_vpid": "0", "OMPI_MCA_pmix": "^s1",
+        "OMPI_MCA_shmem_RUNTIME_QUERY_hint": "mmap",
         "I_MPI_ROOT": "/opt/intel/mpi",
     }  # fmt: skip
     assert environment(kept | left_out) == kept

@@ -379,6 +379,9 @@ def test_ranks_that_share_cores_are_marked() -> None:
     assert record.case == placed_case(case, launch.cell)
     assert with_placement(good(case, transport="own"), launch, "told", False).transport == "own"
     assert with_placement(good(case), launch, "told", False).transport == "told"
+    on_gpus = case.having(backend="nccl")  # which no MPI moved
+    assert with_placement(good(on_gpus), launch, "told", False).transport is None
+    assert with_placement(good(on_gpus, transport="P2P/IPC"), launch, "told", False).transport == "P2P/IPC"
 
 
 # The experiment ------------------------------------------------------------------------------------------------------

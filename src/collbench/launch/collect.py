@@ -188,7 +188,12 @@ class RecordCollector:
 def with_placement(
     record: Record, launch: Launch, transport: str | None, crowded: bool, device: str | None = None
 ) -> Record:
-    """The record with its place and launch, what the library printed, shared processors, and the storage's `device`."""
+    """The record with its place and launch, what the library printed, shared processors, and the storage's `device`.
+
+    What an MPI printed is no fact of data that another library moved.
+    """
+    if not str(record.case.how.get("backend", "mpi")).startswith("mpi"):
+        transport = None
     return msgspec.structs.replace(
         record, case=placed_case(record.case, launch.cell), launch=launch.number,
         transport=storage_text(record.transport or transport, device),

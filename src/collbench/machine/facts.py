@@ -30,6 +30,8 @@ _SECRET_NAME = re.compile(
     r"URI|TOKEN|SECRET|PASS|KEY|CRED|AUTH|PREFIXES|INITIAL_WDIR"
     r"|(?<![A-Z0-9])(PWD|BEARER|COOKIES?|SESSION|SID|JWT|PINS?|LICEN[CS]ES?|DIR$|ROOT$)(?![A-Z0-9])"
 )
+#: What mpirun of Open MPI 4 tells its ranks by parameters, and no user set.
+_SET_BY_MPIRUN = ("OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_shmem_RUNTIME_QUERY_hint")
 _SECRET_VALUE = re.compile(r"://\S*@")
 CONTENDED_SHARE = 0.10  #: Share of the time in which tasks waited for a CPU from which on we speak of contention.
 
@@ -41,6 +43,7 @@ def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.envir
         name: printable(value)
         for name, value in sorted(environ.items())
         if name.startswith((*_COMMON, *prefixes)) and name not in set_by_backends
+        and not name.startswith(_SET_BY_MPIRUN)
         and not _SECRET_NAME.search(name.upper()) and not _SECRET_VALUE.search(value)
     }  # fmt: skip
 
