@@ -48,10 +48,17 @@ GPU_SUITE = (
     "bins=64,256", "width=4096", "order=4096", "variant=all",
 )  # fmt: skip
 TRAIN = ("train", "network=fcn5,alexnet,resnet56,lstm", "device=cuda")
-#: `sh -c TRAIN_IF_LISTED PYTHON MODULE WORDS...`: `collbench suite WORDS...`, where there is the benchmark train.
-TRAIN_IF_LISTED = """\
-"$0" -m "$1" suite | grep -q "^  [a-z]*  *train " || { echo "this collbench has no benchmark train"; exit 0; }
-module=$1; shift; exec "$0" -m "$module" suite "$@"
+#: The suite on small problems, in which every kernel runs.
+SMALL = (
+    "gpu", "size=65540", "memory=pinned", "bins=64,256", "width=70", "order=64", "variant=all", "m=33", "n=65", "k=129",
+    "burst=100", "-n", "2",
+)  # fmt: skip
+SELFTEST = """\
+title = "NCCL on this machine"
+collectives = ["allreduce", "sendrecv"]
+backends = ["nccl"]
+sizes = ["8", "1M", "256M"]
+align = "barrier"
 """
 
 
@@ -65,13 +72,13 @@ class Plan:
     def steps(self) -> Iterator[Step]:
         """In the order of their worth: facts, numbers, runs to keep, tests."""
         make = (sys.executable, str(HERE / "gpu_environment.py"), str(self.work / "venv"), "--mpi", self.mpi)
-        yield Step("environment", 60, make, stretches=True, needed=True)
+        yield Step("environment", 40, make, stretches=True, needed=True)
         yield Step("facts", 15, self.program("gpu_facts.py"))
         yield Step("smoke", 40, self.collbench(self.ranks, "smoke", SMOKE))
-        yield Step("programs", 40, self.program("gpu_programs.py", *self.here()), stretches=True)
-        yield Step("peer", 175, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "150"))
+        yield Step("programs", 30, self.program("gpu_programs.py", *self.here()), stretches=True)
+        yield Step("peer", 160, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "150"))
         yield Step("floor", 75, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
-        yield Step("copies", 60, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
+        yield Step("copies", 55, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
         yield from self.suites()
         yield Step("sweep", 15, self.collbench(self.ranks, "sweep", str(self.plan("sweep", SWEEP))), stretches=True)
         yield Step("server", 15, self.collbench(self.ranks + 1, "server", SMOKE), stretches=True)
@@ -80,6 +87,13 @@ class Plan:
             yield Step("shared", 15, self.collbench(2, "shared", str(self.plan("shared", shared))), stretches=True)
         yield Step("list", 10, (self.python, "-m", self.module, "list"), stretches=True)
         yield Step("doctor", 10, (self.python, "-m", self.module, "doctor"), stretches=True, codes=(0, 1))
+        plan = str(self.plan("selftest", SELFTEST))
+        selftest = (self.python, "-m", self.module, "selftest", "-n", str(self.ranks), "--plan", plan)
+        yield Step("selftest", 10, selftest, stretches=True)
+        for tool in ("memcheck", "racecheck"):
+            checked = ("compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9")
+            suite = (self.python, "-m", self.module, "suite", *SMALL)
+            yield Step(tool, 10, (*checked, *suite), stretches=True)
         for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py"), reverse=True):
             yield Step(
                 f"tests-{file.stem.removeprefix('test_')}", 5, self.pytest(file), self.for_tests(), stretches=True
@@ -89,7 +103,7 @@ class Plan:
         """Benchmarks of one GPU, in runs that are kept: what is worth most comes first, for a step that is cut off."""
         gpu = (self.python, "-m", self.module, "suite", *GPU_SUITE, *self.kept("gpu-suite"))
         yield Step("gpu-suite", 20, gpu, stretches=True)
-        train = ("sh", "-c", TRAIN_IF_LISTED, self.python, self.module, *TRAIN, *self.kept("train"))
+        train = (self.python, "-m", self.module, "suite", *TRAIN, *self.kept("train"))
         yield Step("train", 10, train, stretches=True)
 
     def kept(self, name: str) -> tuple[str, ...]:

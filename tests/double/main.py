@@ -59,7 +59,7 @@ if __name__ == "__main__":
     vars(experiment)["StartLimit"] = lambda limit, backend: StartLimit(3600.0, backend)
     DeviceMpiBackend.runtime = DoubleRuntime()
     if READABLE:
-        vars(mpi_cuda)["refusal"] = lambda *_: None
+        vars(mpi_cuda).update(built=lambda version: True, refusal=lambda *_: None)
     spoil(os.environ.get("DOUBLE_SPOIL", ""))
     vars(gpu)["started"] = lambda program, *words, **flags: (
         sys.executable, "-m", "tests.double.gpu_program", *protocol.started(program, *words, **flags)[2:]

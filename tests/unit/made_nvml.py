@@ -23,6 +23,7 @@ class MadeGpu:
     name: str = "NVIDIA H200"
     memory: int = 139 * GIB
     mig: tuple[int, int] | None = (0, 0)
+    mode: int = real.NVML_COMPUTEMODE_DEFAULT
     reasons: int = 0
     links: tuple[str, ...] = ()
     refuses: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class MadeNvml:
             "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=gpu.memory),
             "nvmlDeviceGetCudaComputeCapability": lambda gpu: (9, 0),
             "nvmlDeviceGetMigMode": lambda gpu: list(gpu.mig) if gpu.mig else refuse(),
+            "nvmlDeviceGetComputeMode": lambda gpu: gpu.mode,
             "nvmlDeviceGetPowerUsage": lambda gpu: 123456,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.reasons,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: gpu.reasons,

@@ -182,21 +182,6 @@ def test_the_steps_fit_into_the_time_and_numbers_come_before_tests(tmp_path: Pat
         session.chosen(steps, ["flor"])
 
 
-@pytest.mark.parametrize(("listed", "said"), [
-    ("  yes train            a network", ["-m", "made", "suite", "train", "-n", "1"]),
-    ("  no  train            a network", ["-m", "made", "suite", "train", "-n", "1"]),
-    ("  yes sysbench         train", "this collbench has no benchmark train"),
-])  # fmt: skip
-def test_a_training_is_measured_where_there_is_one(tmp_path: Path, listed: str, said: list[str] | str) -> None:
-    """A made-up Python prints what is listed, and else what it is asked for."""
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nif [ $# = 3 ]; then echo '{listed}'; else echo \"$@\"; fi\n")
-    python.chmod(0o755)
-    words = (bench("gpu_session").TRAIN_IF_LISTED, str(python), "made", "train", "-n", "1")
-    done = subprocess.run(("sh", "-c", *words), capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == (said if isinstance(said, str) else " ".join(said))
-
-
 def test_suites_come_after_the_numbers_of_nccl_and_are_kept(tmp_path: Path) -> None:
     steps = {one.name: one for one in bench("gpu_session").Plan(tmp_path, "collbench", 1, "any").steps()}
     names = list(steps)

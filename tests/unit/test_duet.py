@@ -475,12 +475,12 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "the same cores": ({"cores": {A: ("boot-a 0-1",), B: ("boot-a 0-1",)}}, "duet"),
     "other cores": ({"cores": {A: ("boot-a 0-1",), B: ("boot-a 0,2",)}}, "elsewhere"),
     "another machine": ({"cores": {A: ("boot-a 0-1",), B: ("boot-b 0-1",)}}, "elsewhere"),
-    # Of 0.1 s a rank may use 0.5 %; of the two of a world 1 ms.
-    "asleep": ({"asleep": lambda place, number: 0.0009 * (place == B), "slept": 0.1}, "duet"),
-    "awake": ({"asleep": lambda place, number: 0.0011 * (place == B), "slept": 0.1}, "awake"),
-    # 0.5 % of so short a sleep is less than what it takes to wake up.
-    "asleep for a short time": ({"asleep": lambda place, number: 0.0005 * (place == B), "slept": 0.01}, "duet"),
-    "awake for a short time": ({"asleep": lambda place, number: 0.0007 * (place == B), "slept": 0.01}, "awake"),
+    # Of 0.1 s a rank may use 1 %, and 0.3 ms to wake up: the two of a world 2.6 ms.
+    "asleep": ({"asleep": lambda place, number: 0.0025 * (place == B), "slept": 0.1}, "duet"),
+    "awake": ({"asleep": lambda place, number: 0.0027 * (place == B), "slept": 0.1}, "awake"),
+    # 1 % of so short a sleep is less than what it takes to wake up.
+    "asleep for a short time": ({"asleep": lambda place, number: 0.0007 * (place == B), "slept": 0.01}, "duet"),
+    "awake for a short time": ({"asleep": lambda place, number: 0.0009 * (place == B), "slept": 0.01}, "awake"),
 }
 
 

@@ -126,6 +126,32 @@ def test_why_a_launch_is_alone(values: dict[str, Any], alone: Alone) -> None:
     assert groups(of) == tuple(Group((launch,), alone) for launch in block(of))
 
 
+@pytest.mark.parametrize(("gpu", "values", "alone"), [
+    ({"memory": 80 << 30}, {}, None),
+    ({"memory": 80 << 30, "exclusive": True}, {}, "gpus"),
+    ({"memory": 4 << 30}, {}, "memory"),  # no room for two contexts of 2 GiB
+    ({"memory": 80 << 30}, {"backends": (), "collectives": (), "benchmarks": ("stream",), "sizes": None,
+                            "ranks": (1,)}, "gpus"),
+])  # fmt: skip
+def test_worlds_take_turns_on_gpus_that_have_room_for_all(
+    gpu: dict[str, Any], values: dict[str, Any], alone: Alone | None
+) -> None:
+    machine = replace(MACHINE, gpus=tuple(replace(known, **gpu) for known in MACHINE.gpus))
+    plan = msgspec.structs.replace(PLAN, **{"device": "gpu", "backends": ("nccl",)} | values)
+    of = expand(plan, lambda engine: machine)
+    assert {group.alone for group in groups(of)} == {alone}
+    assert plan.slices.discard_seconds == 0.05
+
+
+def test_worlds_on_other_gpus_are_not_beside_each_other() -> None:
+    of = expanded(device="gpu", backends=("nccl",))
+    cell = of.cells[0]
+    boxes = tuple(replace(box, slots=tuple(replace(slot, gpu=f"{slot.gpu}, another") for slot in box.slots))
+                  for box in of.placements[cell].boxes)  # fmt: skip
+    swapped = replace(of.placements[cell], boxes=boxes)
+    assert key_of(replace(of, placements={cell: swapped}), cell) != key_of(of, cell)
+
+
 def test_an_engine_that_does_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     of = expanded()
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, local=False))

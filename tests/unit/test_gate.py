@@ -25,7 +25,7 @@ from collbench.errors import RequestError, RunReadError
 from collbench.report.gate import doubt_text
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan, Side, check_launch_plan
-from collbench.schema.record import LOST, UNREAD, Loaded, ResultCheck, Samples, said
+from collbench.schema.record import LOST, UNREAD, Loaded, ResultCheck, Samples, loaded_note
 from collbench.schema.store import Margin, read_gate_plan
 from collbench.timing import _loop
 
@@ -359,7 +359,7 @@ def test_a_run_without_the_sides_of_a_gate_is_refused(tmp_path: Path) -> None:
 
 def loaded_on(path: str, sha256: str) -> Medians:
     """Two cells whose ranks loaded this file."""
-    notes = (said(Loaded("libmpi.so", path, sha256)),)
+    notes = (loaded_note(Loaded("libmpi.so", path, sha256)),)
     return {SMALL: told(SMALL, spread(1e-6), notes=notes), LARGE: told(LARGE, spread(1e-4), notes=notes)}
 
 
@@ -393,8 +393,8 @@ def test_a_library_that_the_ranks_did_not_load_is_no_answer(tmp_path: Path, side
 @pytest.mark.parametrize(
     ("notes", "kind"),
     [
-        ((), "not told"), ((said(Loaded("libmpi.so")),), "none loaded"),
-        ((said(Loaded("libmpi.so", PATH, OURS), "0"), said(Loaded("libmpi.so", OTHER_PATH, THEIRS), "1")),
+        ((), "not told"), ((loaded_note(Loaded("libmpi.so")),), "none loaded"),
+        ((loaded_note(Loaded("libmpi.so", PATH, OURS), "0"), loaded_note(Loaded("libmpi.so", OTHER_PATH, THEIRS), "1")),
          "other loaded"),
     ],
 )  # fmt: skip
@@ -422,7 +422,7 @@ def test_sides_that_are_the_same_by_hash_are_said_to_be(tmp_path: Path) -> None:
     assert (cause.kind, cause.values[0].startswith("sha256:openmpi")) == ("same image", True)
     assert judged(made_gate(tmp_path / "plan", GOOD, GOOD)).alike == (Cause("plan"),)
     for path, sha256, kind in (("", "", "no file"), (PATH, UNREAD, "unread file")):
-        cells = {SMALL: told(SMALL, spread(1e-6), notes=(said(Loaded("libmpi.so", path, sha256)),))}
+        cells = {SMALL: told(SMALL, spread(1e-6), notes=(loaded_note(Loaded("libmpi.so", path, sha256)),))}
         folder = made_gate(tmp_path / kind, cells, cells, sides=(Side(), WITH_FILE), software=({}, has_file))
         judgement = judged(folder)
         assert [cause.kind for cause in judgement.alike] == [kind]

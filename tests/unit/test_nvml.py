@@ -73,14 +73,15 @@ def test_gpus_in_order_with_their_facts(install: Install, tmp_path: Path) -> Non
     for folder, node in (("0000:65:00.0", "1\n"), ("0000:c1:00.0", "-1\n")):
         (tmp_path / f"sys/bus/pci/devices/{folder}").mkdir(parents=True)
         (tmp_path / f"sys/bus/pci/devices/{folder}/numa_node").write_text(node)
-    made = install(MadeNvml((*TWO, MadeGpu("GPU-c", "00010000:D1:00.0", mig=(1, 1)))))
+    alone = real.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+    made = install(MadeNvml((*TWO, MadeGpu("GPU-c", "00010000:D1:00.0", mig=(1, 1), mode=alone))))
     assert nvml.gpus(tmp_path) == ((
         nvml.GpuFacts(0, "GPU-a", "NVIDIA H200", "00000000:65:00.0", 139 * GIB, 1, "9.0", False),
         nvml.GpuFacts(1, "GPU-b", "NVIDIA H200", "00000000:C1:00.0", 139 * GIB, None, "9.0", False),
-        nvml.GpuFacts(2, "GPU-c", "NVIDIA H200", "00010000:D1:00.0", 139 * GIB, None, "9.0", True),
+        nvml.GpuFacts(2, "GPU-c", "NVIDIA H200", "00010000:D1:00.0", 139 * GIB, None, "9.0", True, True),
     ), "")  # fmt: skip
-    nodes = [(gpu.uuid, gpu.node) for gpu in topology_here(tmp_path).gpus]
-    assert nodes == [("GPU-a", 1), ("GPU-b", 0), ("GPU-c", 0)]
+    places = [(gpu.uuid, gpu.node, gpu.memory, gpu.exclusive) for gpu in topology_here(tmp_path).gpus]
+    assert places == [("GPU-a", 1, 139 * GIB, False), ("GPU-b", 0, 139 * GIB, False), ("GPU-c", 0, 139 * GIB, True)]
     assert made.started == 1
     install(MadeNvml((MadeGpu(refuses=("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability"), mig=None),)))
     gpu = nvml.gpus(Path("/nowhere"))[0][0]

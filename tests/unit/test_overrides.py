@@ -32,7 +32,7 @@ from collbench.launch.launchers import PROCESS
 from collbench.machine.facts import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
 from collbench.schema.plan import Plan, check_launch_plan
-from collbench.schema.record import WATCHED, Loaded, read, said, stem_of
+from collbench.schema.record import WATCHED, Loaded, loaded_note, read, stem_of
 from collbench.timing import _loop
 
 
@@ -190,7 +190,7 @@ def test_notes_name_the_ranks_that_differ(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_note_says_what_it_is_read_as() -> None:
     file = Loaded("libmpi.so", "/a (b)/libmpi.so.40", "a" * 64)
-    assert read(said(file)) == file
+    assert read(loaded_note(file)) == file
     assert read("loaded with care") is None
 
 

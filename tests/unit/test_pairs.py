@@ -168,7 +168,7 @@ def test_what_alone_is_in_the_way_of_an_own_axis_is_named(tmp_path: Path) -> Non
                                 (1, (alone, other.having(shard="variable")), {"ranks", "shard"})):  # fmt: skip
         observed = observe(write_run(tmp_path / f"{number}", {case: [program_record(case, 0, 1.0)] for case in cases}))
         with pytest.raises(RequestError) as refused:
-            within(observed, find_factor("servers", own=["servers"]), frozenset())
+            within(observed, find_factor("servers", workload_axes=["servers"]), frozenset())
         assert {word.strip(" ,.") for word in str(refused.value).split("--ignore")[1:]} == axes
 
 
@@ -423,7 +423,7 @@ def test_a_case_has_the_libraries_that_it_uses(run: Run) -> None:
     observed = run(*cases, **with_mkl("1"))
     assert [facts_of(observed, [case])["library"] for case in cases] == [
         "OpenBLAS 3 (Prescott)", "MKL 1", "MKL 1", "HPL 2"]  # fmt: skip
-    (pair,) = within(observed, find_factor("blas", own=("blas",)), frozenset())
+    (pair,) = within(observed, find_factor("blas", workload_axes=("blas",)), frozenset())
     assert {pair.base_name, pair.other_name} == {"openblas", "mkl"}
     backends = ("torch-gloo", "torch-nccl")
     cases = [Case(workload="allreduce", how={"backend": name, "driver": "python"}) for name in backends]

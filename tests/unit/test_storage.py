@@ -163,8 +163,8 @@ def test_the_own_time_of_a_program_includes_the_steps_beside_it(monkeypatch: pyt
     """A pass that verifies computes too, and is nobody else's."""
     given: list[OwnTime] = []
 
-    def contended(stretch: object, world: object, own: OwnTime) -> tuple[bool, tuple[str, ...]]:
-        given.append(own)
+    def contended(stretch: object, world: object, own_time: OwnTime) -> tuple[bool, tuple[str, ...]]:
+        given.append(own_time)
         return False, ()
 
     monkeypatch.setattr(facts_of_ranks, "contended", contended)

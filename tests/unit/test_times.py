@@ -31,7 +31,7 @@ def found_of(ranks: list[Stamps], clock: Clock, burst: int = 1) -> list[Times]:
 
 def out_times(ranks: list[Stamps], clock: Clock) -> NDArray[np.int64]:
     """[ranks, n]: each rank's own times."""
-    return np.stack([times.own for times in found_of(ranks, clock)])
+    return np.stack([times.of_rank for times in found_of(ranks, clock)])
 
 
 def leg_times(ranks: list[Stamps], clock: Clock) -> NDArray[np.int64]:
@@ -173,10 +173,10 @@ def direct(ranks: list[Stamps], clock: Clock, burst: int) -> tuple[NDArray[np.in
 def test_reductions_give_what_all_stamps_in_one_place_would(clock: Clock, ranks: list[Stamps], burst: int) -> None:
     matrix, legs = direct(ranks, clock, burst)
     found = found_of(ranks, clock, burst)
-    assert np.stack([times.own for times in found]).tolist() == matrix.tolist()
+    assert np.stack([times.of_rank for times in found]).tolist() == matrix.tolist()
     assert found[0].samples.tolist() == (np.sign(matrix[0]) * np.abs(matrix).max(axis=0)).tolist()
     assert found[0].legs.tolist() == legs.tolist()
-    assert all(times.own.dtype == times.samples.dtype == np.int64 for times in found)
+    assert all(times.of_rank.dtype == times.samples.dtype == np.int64 for times in found)
 
 
 def test_many_samples_are_reduced_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +184,6 @@ def test_many_samples_are_reduced_in_portions(monkeypatch: pytest.MonkeyPatch) -
     whole = found_of(ranks, "common")
     monkeypatch.setattr(sampling, "PORTION", 2)
     parts = found_of(ranks, "common")
-    assert [times.own.tolist() for times in parts] == [times.own.tolist() for times in whole]
+    assert [times.of_rank.tolist() for times in parts] == [times.of_rank.tolist() for times in whole]
     assert parts[0].samples.tolist() == whole[0].samples.tolist() == [6, 7, 8, 8, 9]
     assert parts[0].legs.tolist() == whole[0].legs.tolist()

@@ -146,6 +146,14 @@ def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
     assert [report.cores for report in driver.heard] == [(here,), ()]
 
 
+def test_a_gpu_and_its_driver_are_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worlds use them in turns, as they do processors."""
+    segment, gpu = "7f0000-7f1000 rw-s 0 00:1a 4711 /dev/shm/a", "7f0000-7f1000 rw-s 0 00:05 {} /dev/nvidia{}"
+    lines = (segment, gpu.format(12, 0), gpu.format(13, "-uvm"), gpu.format(14, "ctl"))
+    monkeypatch.setattr(under_test, "_text", lambda path: "\n".join(lines) if path.endswith("/maps") else "")
+    assert [name for name in under_test.shareable() if name.startswith("memory ")] == ["memory 00:1a 4711"]
+
+
 def test_a_sleep_takes_no_processor_time(driver: Driver, rank: Turns) -> None:
     """Each report says it of the sleep before."""
     thread = driver.leads([BEGIN, BEGIN, END], lambda: time.sleep(0.2))

@@ -152,10 +152,10 @@ def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> A
     cells = question.cells[size]
     pairs: Pairs = {two: _launches(pair_of(question, size, *two), in_blocks) for two in combinations(sorted(cells), 2)}
     ratios: dict[tuple[Option, Option], float] = {}  # by (one, other) the other's time over the one's
-    for (one, other), launches in pairs.items():
+    for (base, other), launches in pairs.items():
         if isinstance(launches, Launches):
             log = location(launches, in_blocks)
-            ratios |= {(one, other): math.exp(log), (other, one): math.exp(-log)}
+            ratios |= {(base, other): math.exp(log), (other, base): math.exp(-log)}
     best = _fastest(cells, ratios, in_blocks)
     if best is None:
         return None
@@ -173,8 +173,8 @@ def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> A
     failing = {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
 
     def order(option: Option) -> tuple[bool, bool, float, float, Option]:
-        one = standings[option]
-        return (one.out, one.slow_at_times or option in failing, one.bound, one.ratio, option)
+        standing = standings[option]
+        return (standing.out, standing.slow_at_times or option in failing, standing.bound, standing.ratio, option)
 
     return AtSize(size, {option: standings[option] for option in sorted(standings, key=order)}, apart, failing)
 
@@ -205,8 +205,8 @@ def _fastest(cells: Mapping[Option, Cell], ratios: Mapping[tuple[Option, Option]
     """
     typical = _typical(cells, in_blocks)
     ordered = sorted(typical, key=lambda option: (typical[option], option))
-    least = {one: min((ratios.get((one, other), 1.0) for other in ordered if other != one), default=1.0)
-             for one in ordered}  # fmt: skip
+    least = {option: min((ratios.get((option, other), 1.0) for other in ordered if other != option), default=1.0)
+             for option in ordered}  # fmt: skip
     return max(ordered, key=lambda option: min(least[option], 1.0)) if ordered else None
 
 
@@ -245,7 +245,7 @@ def _slow_at_times(question: Question, size: int, pairs: Pairs, in_blocks: bool)
     """Options with more launches or samples that are far slower than most, as against another about as fast."""
     looked_once = in_blocks and not any(cell.until_decided for cell in question.cells[size].values())
     options = set()
-    for (one, other), launches in pairs.items():
+    for (base, other), launches in pairs.items():
         if isinstance(launches, Apart):
             continue
         fast, late = sorted((median(launches.base), median(launches.other)))
@@ -253,9 +253,9 @@ def _slow_at_times(question: Question, size: int, pairs: Pairs, in_blocks: bool)
             continue
         kinds = slow(launches.base, launches.other)
         if kinds is None and looked_once:
-            kinds = slow_samples(pair_of(question, size, one, other), launches.of_base)
+            kinds = slow_samples(pair_of(question, size, base, other), launches.of_base)
         if kinds is not None:
-            options.add(other if kinds.on_other else one)
+            options.add(other if kinds.on_other else base)
     return options
 
 
@@ -265,11 +265,11 @@ def _ranges(sizes: Sequence[AtSize]) -> list[Range]:
     held: list[AtSize] = []
     common: set[Option] = set()
     for size in sizes:
-        own = set(size.possible) if size.known else {size.take}
-        if held and (size.known != held[-1].known or not common & own):
+        candidates = set(size.possible) if size.known else {size.take}
+        if held and (size.known != held[-1].known or not common & candidates):
             ranges.append(_range(held, common))
             held = []
-        common = common & own if held else own
+        common = common & candidates if held else candidates
         held.append(size)
     return [*ranges, _range(held, common)] if held else ranges
 
@@ -278,9 +278,9 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
     """Of the options that will do at every size the steadiest, and then the one that may lose least."""
 
     def worst(option: Option) -> tuple[bool, float, Option]:
-        own = [size.options[option] for size in sizes]
-        unsteady = any(evidence.slow_at_times for evidence in own) or any(option in size.failing for size in sizes)
-        return (unsteady, max(evidence.bound for evidence in own), option)
+        results = [size.options[option] for size in sizes]
+        unsteady = any(evidence.slow_at_times for evidence in results) or any(option in size.failing for size in sizes)
+        return (unsteady, max(evidence.bound for evidence in results), option)
 
     return Range(tuple(sizes), min(common, key=worst))
 
@@ -321,14 +321,14 @@ def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, flo
     keys = {option: tuple(option[name] for name in rest) for option in size.options}
     steps = {key for option, key in keys.items() if option["isolation"] or "isolation" not in rest}
     groups: dict[tuple[str, ...], dict[str, float]] = {key: {} for key in steps}
-    for option, one in size.options.items():
-        own = keys[option]
+    for option, result in size.options.items():
+        option_key = keys[option]
         for key, values in groups.items():
             same = all(mine == theirs or (name == "isolation" and not mine)
-                       for name, mine, theirs in zip(rest, own, key, strict=True))  # fmt: skip
+                       for name, mine, theirs in zip(rest, option_key, key, strict=True))  # fmt: skip
             if same:
                 value = option[factor]
-                values[value] = min(values.get(value, math.inf), one.ratio)
+                values[value] = min(values.get(value, math.inf), result.ratio)
     return [*groups.values()]
 
 

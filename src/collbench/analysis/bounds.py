@@ -95,10 +95,10 @@ def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) 
     """Of a question's cells: all hold with a confidence of 1 - `alpha`; infinite ends below six launches a side."""
     statistics, turn = _question(cells, in_blocks)
     ends = []
-    for one, others in zip(statistics, _others(statistics), strict=True):
-        kept = partial(_kept, one, others, alpha, np.abs)
-        low, high = sorted((turn * _end(one, kept, -1.0), turn * _end(one, kept, 1.0)))
-        ends.append(Interval(turn * one.value, low, high))
+    for statistic, others in zip(statistics, _others(statistics), strict=True):
+        kept = partial(_kept, statistic, others, alpha, np.abs)
+        low, high = sorted((turn * _end(statistic, kept, -1.0), turn * _end(statistic, kept, 1.0)))
+        ends.append(Interval(turn * statistic.value, low, high))
     return ends
 
 
@@ -121,11 +121,11 @@ def intervals_of_sides(cells: Sequence[Launches], in_blocks: bool) -> list[Inter
 def excluded(cells: Sequence[Launches], in_blocks: bool, places: Sequence[Sequence[float]]) -> list[list[bool]]:
     """For each cell which `places`, logarithms of its ratio, `intervals` would leave out: in less of its time."""
     statistics, turn = _question(cells, in_blocks)
-    turned = [turn * np.array(own) for own in places]
-    kept = [_kept(one, _NONE, ALPHA, np.abs, own) for one, own in zip(statistics, turned, strict=True)]
+    turned = [turn * np.array(place) for place in places]
+    kept = [_kept(statistic, _NONE, ALPHA, np.abs, place) for statistic, place in zip(statistics, turned, strict=True)]
     if len(statistics) > 1 and not all(mask.all() for mask in kept):
-        kept = [_kept(one, others, ALPHA, np.abs, own)
-                for one, others, own in zip(statistics, _others(statistics), turned, strict=True)]  # fmt: skip
+        kept = [_kept(statistic, others, ALPHA, np.abs, place)
+                for statistic, others, place in zip(statistics, _others(statistics), turned, strict=True)]  # fmt: skip
     return [(~mask).tolist() for mask in kept]
 
 
@@ -133,8 +133,8 @@ def bounds(cells: Sequence[dict[int, float]], alpha: float = ALPHA) -> list[Boun
     """Of cells that are judged together, each the log ratios by block; may be infinite with fewer than six blocks."""
     made = _of_blocks(cells, either=True)
     lower = _lower_ends(made, alpha)
-    return [Bounds(one.value, low, _end(one, partial(_kept, one, _NONE, alpha, np.negative), 1.0))
-            for one, low in zip(made, lower, strict=True)]  # fmt: skip
+    return [Bounds(statistic.value, low, _end(statistic, partial(_kept, statistic, _NONE, alpha, np.negative), 1.0))
+            for statistic, low in zip(made, lower, strict=True)]  # fmt: skip
 
 
 def _lower_ends(cells: Sequence[_Blocks], alpha: float) -> list[float]:
@@ -218,13 +218,13 @@ def _of_controls(pairs: Mapping[tuple[OptionKey, OptionKey], Launches], in_block
     else:
         made = [_of_sides([cell])[0] for cell in pairs.values()]
     cells = dict(zip(pairs, made, strict=True))
-    own = {key: cell.scores(cell.value) for key, cell in cells.items()} if in_blocks else {}
+    scores = {key: cell.scores(cell.value) for key, cell in cells.items()} if in_blocks else {}
     for control in dict.fromkeys(name for key in pairs for name in key):
         turns = {key: 1.0 if key[1] == control else -1.0 for key in pairs if control in key}
         part = alpha if in_blocks else alpha / len(turns)
         for key, turn in turns.items():
             cell = cells[key]
-            rest = [turns[other] * own[other] for other in turns if other != key] if in_blocks else []
+            rest = [turns[other] * scores[other] for other in turns if other != key] if in_blocks else []
             others = cell.share_of(np.max(rest, axis=0)) if rest else _NONE
             kept: _Kept = partial(_kept, cell, others, part, np.positive if turn > 0 else np.negative)
             if isinstance(cell, _Sides):
@@ -246,8 +246,10 @@ _Fold = Callable[["Floats"], "Floats"]
 
 def _others(cells: Sequence[_Cell]) -> list[Floats]:
     """For each cell the largest statistic of all others at their locations, [arrangements], as its own share."""
-    own = np.abs([cell.scores(cell.value) for cell in cells])
-    return [one.share_of(np.delete(own, index, axis=0).max(axis=0, initial=-np.inf)) for index, one in enumerate(cells)]
+    scores = np.abs([cell.scores(cell.value) for cell in cells])
+    return [
+        cell.share_of(np.delete(scores, index, axis=0).max(axis=0, initial=-np.inf)) for index, cell in enumerate(cells)
+    ]
 
 
 def _kept(cell: _Cell, others: Floats, alpha: float, fold: _Fold, places: Floats) -> NDArray[np.bool_]:

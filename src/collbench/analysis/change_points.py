@@ -182,7 +182,7 @@ def find(traces: Sequence[Trace], least: float) -> tuple[list[tuple[Level, ...]]
     """The levels of each series, whose spread (logarithm) is at least `least`; and how neighbours correlate."""
     ordered = _random_orders(traces)
     levels = {(number, Level(0, len(trace.values))): 1.0 for number, trace in enumerate(traces)}
-    correlation = _correlation([persistence(ordered(*one), least) for one in levels if one[1].stop >= FEWEST])
+    correlation = _correlation([persistence(ordered(*item), least) for item in levels if item[1].stop >= FEWEST])
     tested: dict[tuple[int, Level], tuple[NDArray[np.float32], int]] = {}
     while True:
         long = [key for key in levels if key[1].stop - key[1].start >= FEWEST]
@@ -326,7 +326,7 @@ def outside(traces: Sequence[Trace], levels: Sequence[Sequence[Level]], margin: 
         factor = max(1.0, len(groups) / (ALPHA * (len(others) + 1)))
         bound = max(1.0, factor * float(others.max(initial=0.0)))
         ratio_of |= {cell: float(np.exp(away[cell][-1])) for cell, ratio in ratios.items() if ratio[-1] > bound}
-    return dict(sorted(ratio_of.items(), key=lambda one: -abs(np.log(one[1]))))
+    return dict(sorted(ratio_of.items(), key=lambda entry: -abs(np.log(entry[1]))))
 
 
 def _over_others(away: Floats, margin: float) -> Floats:

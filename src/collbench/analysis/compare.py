@@ -142,10 +142,10 @@ def _ratios(used: Sequence[tuple[Pair, Alike]], in_blocks: bool, until_decided: 
     at_once = intervals_of_sides if several else intervals
     known = iter(at_once(enough, in_blocks) if enough else ())
     estimates = []
-    for one, (pair, _) in zip(launches, used, strict=True):
-        n = min(len(one.base), len(one.other))
-        value, *ends = next(known) if n >= FEWEST else (location(one, in_blocks),)
-        hidden = open_to_clock(np.asarray(one.other), np.asarray(one.base), half_steps(pair))
+    for measured, (pair, _) in zip(launches, used, strict=True):
+        n = min(len(measured.base), len(measured.other))
+        value, *ends = next(known) if n >= FEWEST else (location(measured, in_blocks),)
+        hidden = open_to_clock(np.asarray(measured.other), np.asarray(measured.base), half_steps(pair))
         estimates.append(in_logarithms(Estimate(value, (ends[0], ends[1]) if ends else None, n), hidden))
     return estimates
 
@@ -342,7 +342,7 @@ def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margi
     comparisons = compare(pairs, margin, observed.interleaved)
     by_name = grouped((comparison.pair.base.case.workload, comparison) for comparison in comparisons)
     compared = grouped((suite_of.get(name, OTHER), (name, of_name)) for name, of_name in by_name.items())
-    lacking = grouped((suite_of.get(one.benchmark, OTHER), one) for one in refused)
+    lacking = grouped((suite_of.get(refusal.benchmark, OTHER), refusal) for refusal in refused)
     names = sorted({*compared, *lacking}, key=lambda name: (name == OTHER, name))
     return tuple(Suite(name, dict(compared.get(name, ())), tuple(lacking.get(name, ()))) for name in names)
 

@@ -117,9 +117,11 @@ class JudgedConclusion:
     def deciding(self) -> Evidence | None:
         """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
         for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
-            evidences = [one for one in self.evidence if one.verdict == verdict and one.ratio is not None]
+            evidences = [
+                evidence for evidence in self.evidence if evidence.verdict == verdict and evidence.ratio is not None
+            ]
             if evidences:
-                return max(evidences, key=lambda one: one.beyond)
+                return max(evidences, key=lambda evidence: evidence.beyond)
         return None
 
     @property
@@ -163,9 +165,9 @@ def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConcl
                  if not part.growth or _fewer(items, part, opposition)]  # fmt: skip
         if part.than is None:  # on the host, or far from its memory in a container
             other = {"policy": (True, "near"), "affinity": (False, "far")}[part.by]
-            sides = [(one, one) for one in items if part.of.takes(one) and not one.case.where.on_host
-                     and one["affinity"] == "near" and other in measured[one.case.without(near)]]  # fmt: skip
-        usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not any(one.crowded for one in pair)]
+            sides = [(item, item) for item in items if part.of.takes(item) and not item.case.where.on_host
+                     and item["affinity"] == "near" and other in measured[item.case.without(near)]]  # fmt: skip
+        usable = [Evidence(pair, "unclear") for pair in sides if part.crowded or not any(item.crowded for item in pair)]
         absent = tuple(selector for selector in part.selectors if not any(map(selector.takes, items)))
         return _counted(part, usable, absent)
 
@@ -175,12 +177,16 @@ def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConcl
 
 def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> JudgedConclusion:
     needed = [(part, *_needed(part, kind)) for part in conclusion.parts]
-    every = [one for part, own, others in needed if not part.growth for one in (*own, *chain.from_iterable(others))]
+    every = [
+        cell for part, claims, others in needed if not part.growth for cell in (*claims, *chain.from_iterable(others))
+    ]
     at_once = _compared(every, margin, lambda pair: pair.base.case.workload)
-    parts = tuple(_of_part(part, kind, own, others, at_once) for part, own, others in needed)
-    shown = [(selector, one) for selector in conclusion.beside for one in kind.beside_host if selector.takes(one.base)]
-    alone = _compared([one for _, one in shown], margin, id)
-    beside = tuple(replace(_read(one, alone[id(one)], selector), verdict=None) for selector, one in shown)
+    parts = tuple(_of_part(part, kind, claims, others, at_once) for part, claims, others in needed)
+    shown = [
+        (selector, cell) for selector in conclusion.beside for cell in kind.beside_host if selector.takes(cell.base)
+    ]
+    alone = _compared([cell for _, cell in shown], margin, id)
+    beside = tuple(replace(_read(cell, alone[id(cell)], selector), verdict=None) for selector, cell in shown)
     return JudgedConclusion(conclusion, _of_conclusion(conclusion, parts), parts, beside)
 
 
@@ -199,9 +205,9 @@ def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> Conc
 def _needed(part: ClaimPart, kind: ContainerKind) -> tuple[list[Opposed], list[list[Opposed]]]:
     """The cells of runs that a part needs: its own, and those that it compares them with."""
     beside = kind.far if part.by == "affinity" else kind.beside_host
-    claimed = opposed(kind.items, part) if part.than else (one for one in beside if part.of.takes(one.base))
-    own = [one for one in claimed if part.cell(one.other, one.base) is not None]
-    return own, [[one for one in kind.beside_host if selector.takes(one.base)] for selector in part.more_than]
+    claimed = opposed(kind.items, part) if part.than else (cell for cell in beside if part.of.takes(cell.base))
+    claims = [cell for cell in claimed if part.cell(cell.other, cell.base) is not None]
+    return claims, [[cell for cell in kind.beside_host if selector.takes(cell.base)] for selector in part.more_than]
 
 
 def _compared(
@@ -209,33 +215,33 @@ def _compared(
 ) -> dict[int, Comparison]:  # fmt: skip
     """By the ids of `cells`, those of each run together; intervals of a question hold at once."""
     by_run: dict[str, dict[int, Opposed]] = {}
-    for one in cells:
-        by_run.setdefault(one.base.run, {})[id(one)] = one
+    for cell in cells:
+        by_run.setdefault(cell.base.run, {})[id(cell)] = cell
     comparison_of: dict[int, Comparison] = {}
-    for own in by_run.values():
-        pairs = [one.pair for one in own.values() if one.pair is not None]
-        in_blocks = next(iter(own.values())).base.in_blocks
-        comparison_of |= dict(zip(own, compare(pairs, margin, in_blocks, question), strict=True))
+    for of_run in by_run.values():
+        pairs = [cell.pair for cell in of_run.values() if cell.pair is not None]
+        in_blocks = next(iter(of_run.values())).base.in_blocks
+        comparison_of |= dict(zip(of_run, compare(pairs, margin, in_blocks, question), strict=True))
     return comparison_of
 
 
 def _of_part(
-    part: ClaimPart, kind: ContainerKind, own: list[Opposed], others: list[list[Opposed]],
+    part: ClaimPart, kind: ContainerKind, claims: list[Opposed], others: list[list[Opposed]],
     compared: Mapping[int, Comparison],
 ) -> PartVerdict:  # fmt: skip
-    groups = [[_read(one, compared[id(one)], selector) for one in group]
+    groups = [[_read(cell, compared[id(cell)], selector) for cell in group]
               for selector, group in zip(part.more_than, others, strict=True)]  # fmt: skip
     if part.growth:
-        evidence = _growths(part, kind.items, own)
+        evidence = _growths(part, kind.items, claims)
     elif part.than:
-        evidence = [_of_claim(part, one, compared[id(one)]) for one in own]
+        evidence = [_of_claim(part, cell, compared[id(cell)]) for cell in claims]
     else:
-        evidence = [_tested(_read(one, compared[id(one)], part.of), part, groups) for one in own]
+        evidence = [_tested(_read(cell, compared[id(cell)], part.of), part, groups) for cell in claims]
     if part.lacking:
         evidence = [replace(item, verdict="not measured") for item in evidence]
-    there = [any(map(selector.takes, kind.items)) for selector in part.selectors] if part.than else [own, *others]
-    absent = tuple(one for one, known in zip(part.selectors, there, strict=True) if not known)
-    held = [replace(one, verdict=None) for one in chain.from_iterable(groups)]
+    there = [any(map(selector.takes, kind.items)) for selector in part.selectors] if part.than else [claims, *others]
+    absent = tuple(selector for selector, known in zip(part.selectors, there, strict=True) if not known)
+    held = [replace(item, verdict=None) for item in chain.from_iterable(groups)]
     refused = {key: why for key, why in kind.refused.items() if any(key[1] == selector.workload for selector in absent)}
     return replace(_counted(part, evidence, absent, held), refused=refused)
 
@@ -244,10 +250,10 @@ def _counted(
     part: ClaimPart, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
 ) -> PartVerdict:  # fmt: skip
     """Several measurements of one cell of the paper count once."""
-    cells = grouped((cell, one) for one in evidence if (cell := part.cell(one.sides[1], one.sides[0])) is not None)
+    cells = grouped((cell, item) for item in evidence if (cell := part.cell(item.sides[1], item.sides[0])) is not None)
     known = ([item.verdict for item in group if item.verdict != "not measured"] for group in cells.values())
-    usable = [decide(own.count("holds here"), own.count("does not hold here"), len(own), part.needs)
-              for own in known if own]  # fmt: skip
+    usable = [decide(verdicts.count("holds here"), verdicts.count("does not hold here"), len(verdicts), part.needs)
+              for verdicts in known if verdicts]  # fmt: skip
     total = max(part.total, len(usable))
     support, against = usable.count("holds here"), usable.count("does not hold here")
     verdict = decide(support, against, total, part.needs) if usable and not part.lacking else "not measured"
@@ -264,16 +270,16 @@ def diff_percent(ratio: float, shown: Literal["time", "rate"]) -> float:
     return (1 - (1 / ratio if shown == "rate" else ratio)) * 100
 
 
-def _read(one: Opposed, comparison: Comparison, selector: Selector, part: ClaimPart | None = None) -> Evidence:
+def _read(cell: Opposed, comparison: Comparison, selector: Selector, part: ClaimPart | None = None) -> Evidence:
     """A cell whose verdict is open, or that is no evidence; of a claim with its `part`."""
     base, why = comparison.pair.base, comparison.why
     figures = {name: base.figures[name] for name in selector.figures if name in base.figures}
-    evidence = Evidence((one.base, one.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
+    evidence = Evidence((cell.base, cell.other), "unclear", comparison.ratio, comparison=comparison, figures=figures)
     if comparison.ratio is None:
         return replace(evidence, verdict="not measured", reason="not comparable", why=why)
     if devices := two_devices(comparison.pair):
         return replace(evidence, verdict="not measured", reason="devices", detail=devices)
-    if part is not None and not part.crowded and (one.base.crowded or one.other.crowded):
+    if part is not None and not part.crowded and (cell.base.crowded or cell.other.crowded):
         return replace(evidence, verdict="not measured", reason="crowded")
     if part is None and not comparison.blocks:
         return replace(evidence, reason="not alternated")
@@ -345,8 +351,8 @@ def opposed(items: Sequence[Item], part: ClaimPart) -> Iterator[Opposed]:
                 yield Opposed(base, other, pair)
 
 
-def _of_claim(part: ClaimPart, one: Opposed, comparison: Comparison) -> Evidence:
-    evidence = _read(one, comparison, part.of, part)
+def _of_claim(part: ClaimPart, cell: Opposed, comparison: Comparison) -> Evidence:
+    evidence = _read(cell, comparison, part.of, part)
     if evidence.ratio is None or evidence.verdict == "not measured":
         return evidence
     beyond = math.log(evidence.ratio.value) * (1 if part.faster else -1)
@@ -378,7 +384,7 @@ def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -
     return evidence
 
 
-def _fewer(items: Sequence[Item], part: ClaimPart, one: Opposed) -> tuple[Item, ...]:
+def _fewer(items: Sequence[Item], part: ClaimPart, cell: Opposed) -> tuple[Item, ...]:
     """Both sides with the fewest workers of a growth; none where these are not the ones with the most, or lack it."""
     few, many = part.growth or (0, 0)
 
@@ -386,7 +392,7 @@ def _fewer(items: Sequence[Item], part: ClaimPart, one: Opposed) -> tuple[Item, 
         return item.run, item.library, item.case.without(("ranks",))
 
     smaller: list[Item] = []
-    for side in (one.base, one.other) if one.other["workers"] == many else ():
+    for side in (cell.base, cell.other) if cell.other["workers"] == many else ():
         alike = (item for item in items if item["workers"] == few and of_any_size(item) == of_any_size(side))
         smaller += [item for item in [next(alike, None)] if item is not None]
     return tuple(smaller) if len(smaller) == 2 else ()

@@ -86,7 +86,7 @@ def of_fact(name: str) -> Factor:
     return Factor(name, (), SOFTWARE | {"launcher"} if libraries else frozenset({name}))
 
 
-def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) -> Factor:
+def find_factor(name: str, more: Iterable[str] = (), workload_axes: Iterable[str] = ()) -> Factor:
     """The factor of that name; `own` are axes of workloads, `more` facts of the environments of two runs.
 
     Without `more`, within one run, `library` compares places that have their own software. Raises RequestError.
@@ -94,13 +94,13 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
     spelled = normalised(name)
     if spelled in FACTORS:
         return FACTORS[spelled]
-    if spelled in (axis.replace("_", "-") for axis in own):  # which may be the choice of a library
+    if spelled in (axis.replace("_", "-") for axis in workload_axes):  # which may be the choice of a library
         return _of_axis(axis_of(spelled.replace("-", "_")), frozenset({"library", "library-file"}))
     if spelled in more:
         return of_fact(spelled)
     if spelled == _LIBRARY.name:
         return _LIBRARY
-    known = (*FACTORS, *own, *(more or (_LIBRARY.name,)))
+    known = (*FACTORS, *workload_axes, *(more or (_LIBRARY.name,)))
     raise RequestError(f"--by {name!r}: unknown. {suggestion(spelled, known)}")
 
 
@@ -210,14 +210,16 @@ def software(
         variables = variables if side.environment is None else side.environment
     if users is not None:
         # without users of a library an environment may hold NCCL for other backends
-        libraries = tuple(one for one in libraries if (users & {*one.used_by} if users or one.used_by
-                                                       else one.name != "NCCL" or "nccl" in backend))  # fmt: skip
+        libraries = tuple(library for library in libraries if (users & {*library.used_by} if users or library.used_by
+                                                       else library.name != "NCCL" or "nccl" in backend))  # fmt: skip
     facts = {
         # a BLAS with the kernel that it chose, which says more than its version
-        "library": _all(f"{one.name} {one.version}{f' ({one.kernel})' if one.kernel else ''}" for one in libraries),
+        "library": _all(f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
+                        for library in libraries),
         # the hash where it is known: the same build may lie in two places
-        "library-file": _all(f"sha256 {one.sha256[:12]}" if one.sha256 else (one.path or "") * (side is None)
-                             for one in libraries),
+        "library-file": _all(
+            f"sha256 {library.sha256[:12]}" if library.sha256 else (library.path or "") * (side is None)
+            for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
     }  # fmt: skip

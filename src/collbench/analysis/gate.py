@@ -119,11 +119,11 @@ def _of_libraries(sides: GateSides) -> Iterator[Cause]:
         return
     for of_base, of_other in zip(*(side.software for side in sides), strict=False):
         theirs = {(library.name, library.used_by): library for library in of_other.libraries}
-        for one in of_base.libraries:
-            two = theirs.get((one.name, one.used_by))
-            watched = two is not None and (_is_watched(sides, one) or _is_watched(sides, two))
-            if two is not None and one.sha256 != two.sha256 and not watched:
-                yield Cause("file differs", (one.name, one.path, one.sha256, two.path, two.sha256))
+        for library in of_base.libraries:
+            other = theirs.get((library.name, library.used_by))
+            watched = other is not None and (_is_watched(sides, library) or _is_watched(sides, other))
+            if other is not None and library.sha256 != other.sha256 and not watched:
+                yield Cause("file differs", (library.name, library.path, library.sha256, other.path, other.sha256))
 
 
 def _is_watched(sides: GateSides, library: Library) -> bool:
@@ -163,15 +163,15 @@ def equal_sides(sides: GateSides, run: Observed) -> tuple[Cause, ...]:
     if base.variables != other.variables:
         return ()
     loaded = [
-        {(one.name, one.sha256) for case, cell in run.cells.items() if case.where.side == name
-         for note in cell.notes if (one := read(note))}
+        {(loaded_file.name, loaded_file.sha256) for case, cell in run.cells.items() if case.where.side == name
+         for note in cell.notes if (loaded_file := read(note))}
         for name in SIDES
     ]  # fmt: skip
     if not watched_of(sides):
         return (Cause("asked"),)
     if loaded[0] != loaded[1]:
         return ()
-    by_name = groupby(sorted(loaded[0]), key=lambda one: one[0])
+    by_name = groupby(sorted(loaded[0]), key=lambda entry: entry[0])
     return tuple(_of_equal(name, [sha256 for _, sha256 in group]) for name, group in by_name)
 
 
@@ -355,8 +355,8 @@ class Judgement:
         """Those in this state: by their size, and with a doubt by how grave it is."""
         answers = [answer for answer in self.answers if answer.state == state]
         if state in ("broken", "no answer"):
-            return sorted(answers, key=lambda one: one.doubt.rank if one.doubt else 0)
-        return sorted(answers, key=lambda one: -ratio_of(one))
+            return sorted(answers, key=lambda answer: answer.doubt.rank if answer.doubt else 0)
+        return sorted(answers, key=lambda answer: -ratio_of(answer))
 
     @property
     def code(self) -> int:
@@ -391,7 +391,7 @@ def judge(
                 for pair, (base, other) in zip(cases, cell_pairs, strict=True)
                 if base is not None and other is not None}  # fmt: skip
     comparisons = compare(list(measured.values()))
-    drifting = dependent([one.serial for one in comparisons])
+    drifting = dependent([comparison.serial for comparison in comparisons])
     compared = dict(zip(measured, bounded(comparisons, margins), strict=True))
     experiment = manifest.experiment
     planned = 0 if experiment is None or experiment.until == "decided" else experiment.launches
@@ -457,9 +457,9 @@ def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Compari
     of_cells = (bounds_at_any_time if until_decided else bounds)(beyond) if logs else ()
     known = dict(zip(logs, of_cells, strict=True))
     return [
-        _by_bounds(one, known[index].moved(math.log1p(margin[index])), len(known), margin[index])
-        if index in known else one
-        for index, one in enumerate(comparisons)
+        _by_bounds(comparison, known[index].moved(math.log1p(margin[index])), len(known), margin[index])
+        if index in known else comparison
+        for index, comparison in enumerate(comparisons)
     ]  # fmt: skip
 
 

@@ -248,9 +248,9 @@ def _not_comparable(entry: RunCell, way: Way, work: Work) -> Lack | None:
     if not entry.by_way:
         return None
     if way not in entry.by_way:
-        own, usual = dict(next(iter(entry.by_way))), dict(way)
-        names = sorted(name for name in own.keys() | usual.keys() if own.get(name) != usual.get(name))
-        return Lack("another way", "; ".join(f"{name} {own.get(name, 'none')}" for name in names))
+        entry_way, usual = dict(next(iter(entry.by_way))), dict(way)
+        names = sorted(name for name in entry_way.keys() | usual.keys() if entry_way.get(name) != usual.get(name))
+        return Lack("another way", "; ".join(f"{name} {entry_way.get(name, 'none')}" for name in names))
     least, most = sorted((entry.work.amount, work.amount))
     if entry.work.unit != work.unit or least * _SAME_WORK < most:
         return Lack("other work", f"{entry.work.amount} {entry.work.unit}")
@@ -296,7 +296,7 @@ def renewals(runs: Sequence[TimedRun]) -> tuple[Renewal, ...]:
 def _arrow(old: str, new: str) -> str:
     """What differs of a fact that lists several; of one only from the first word that differs."""
     before, after = old.split(", "), new.split(", ")
-    gone, come = ([part for part in own if part not in other] for own, other in ((before, after), (after, before)))
+    gone, come = ([part for part in parts if part not in other] for parts, other in ((before, after), (after, before)))
     if len(gone) == len(come) == 1:  # `5.0.9` of `Open MPI 5.0.9` where the old one was 5.0.8
         words = come[0].split(" ")
         same = next((at for at, (a, b) in enumerate(zip(gone[0].split(" "), words, strict=False)) if a != b), 0)
@@ -342,8 +342,8 @@ def events(changes: Sequence[Change], renewed: Sequence[Renewal]) -> list[Event]
     ungrouped, events_of = list(changes), []
     while ungrouped:
         fits = Counter(place for change in ungrouped for place in _places(change))
-        own = Counter((change.run, change.slower, change.series.machine) for change in ungrouped)
-        most = max(own, key=lambda place: (fits[place], own[place], -place[0]))
+        counts = Counter((change.run, change.slower, change.series.machine) for change in ungrouped)
+        most = max(counts, key=lambda place: (fits[place], counts[place], -place[0]))
         events_of.append(_event(*most, [change for change in ungrouped if most in _places(change)], renewed))
         ungrouped = [change for change in ungrouped if most not in _places(change)]
     return sorted(events_of, key=lambda event: (-event.run, not event.slower))
@@ -423,9 +423,11 @@ def history(path: Path, fixed: Sequence[str], margin: float) -> History:
         [measured.trace for measured in series], change_points.spread_of(margin)
     )
     trends = []
-    for one, levels in zip(series, segmented, strict=True):
-        lasting = change_points.matter(one.trace.values, levels, margin)
-        trends.append(Trend(one, lasting, tuple(_change(one, *steps, margin) for steps in pairwise(lasting))))
+    for cell_series, levels in zip(series, segmented, strict=True):
+        lasting = change_points.matter(cell_series.trace.values, levels, margin)
+        trends.append(
+            Trend(cell_series, lasting, tuple(_change(cell_series, *steps, margin) for steps in pairwise(lasting)))
+        )
     renewed = renewals(runs)
     recent = tuple(events([change for trend in trends for change in trend.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))

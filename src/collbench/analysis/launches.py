@@ -194,10 +194,11 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     """
     base, other = pair.base.repeatable, pair.other.repeatable
     values = {name: (base.get(name, set()), other.get(name, set())) for name in sorted(base.keys() | other.keys())}
-    one, two = pair.base.case, pair.other.case
+    case, other_case = pair.base.case, pair.other.case
     texts = (*pair.factor_differences, *pair.remarks)
     software = any(text.startswith(("library: ", "library-file: ")) for text in texts)
-    together = (one.workload, one.what, one.how) == (two.workload, two.what, two.how) and not software
+    names = ("workload", "what", "how")
+    together = not software and all(getattr(case, name) == getattr(other_case, name) for name in names)
     return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
                  for name, (of_base, of_other) in values.items()
                  if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1)  # fmt: skip

@@ -249,11 +249,13 @@ def fit(points: Sequence[FitPoint], shapes: Sequence[Algorithm]) -> Fit:
     pieces = []
     for low, high in _cut(sizes, [designs[shape] for shape in (shapes[:1] if alike else shapes)]):
         inside = (sizes >= low) & (sizes <= high)
-        own = {shape: design[inside] for shape, design in designs.items()}
-        errors = {} if alike else {shape: _held_out_error(design, held[inside]) for shape, design in own.items()}
+        designs_inside = {shape: design[inside] for shape, design in designs.items()}
+        errors = (
+            {} if alike else {shape: _held_out_error(design, held[inside]) for shape, design in designs_inside.items()}
+        )
         ranked = sorted(errors, key=lambda shape: errors[shape])
         chosen = [shape for shape in ranked if errors[shape] - errors[ranked[0]] < AS_LIKELY]
-        likely = [solve(own[shape], shape) for shape in chosen or shapes]
+        likely = [solve(designs_inside[shape], shape) for shape in chosen or shapes]
         pieces.append(Piece(low, high, likely[0], tuple(likely[1:])))
     return Fit(tuple(pieces))
 
@@ -416,7 +418,7 @@ def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Lin
 
 def _series(case: Case, name: str, cells: list[Cell]) -> LinkSeries:
     points, left_out, used = list[FitPoint](), list[Useless](), list[Cell]()
-    for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"])):
+    for cell in sorted(cells, key=lambda cell: (cell.case.where.ranks, cell.case["size"])):
         if (why := _useless(cell)) is not None:
             left_out.append(why)
             continue

@@ -113,10 +113,10 @@ def _cells_with(observed: Observed, fixed: dict[str, str]) -> list[tuple[Case, O
     return matching
 
 
-def parse_fixed(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
+def parse_fixed(texts: Iterable[str], workload_axes: Iterable[str] = ()) -> dict[str, str]:
     """`policy=single` as a factor (`own`: axes of workloads) and its value; else raises RequestError."""
-    known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in own))))
-    given = {}
+    known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in workload_axes))))
+    fixed = {}
     for text in texts:
         factor, equals, value = text.partition("=")
         factor = factor.strip().replace("_", "-")
@@ -124,8 +124,8 @@ def parse_fixed(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]
             raise RequestError(f"--given {text!r}: write FACTOR=VALUE, as in policy=single.")
         if factor not in known:
             raise RequestError(f"--given {text!r}: unknown factor. {suggestion(factor, known)}")
-        given[factor] = value.strip()
-    return given
+        fixed[factor] = value.strip()
+    return fixed
 
 
 def _is(words: list[str], value: str) -> bool:
@@ -237,16 +237,18 @@ def _differences(first: Observed, other: Observed) -> dict[str, str]:
 
 def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
     """The image's name, with its library where another run has another library under that name."""
-    own = _software(case, run)
-    different = [facts for other in runs if other is not run and (facts := _software(case, other)) not in (own, {})]
+    software = _software(case, run)
+    different = [
+        facts for other in runs if other is not run and (facts := _software(case, other)) not in (software, {})
+    ]
     if not different:
         return case.where.image
-    if any(facts["library"] == own["library"] for facts in different):
+    if any(facts["library"] == software["library"] for facts in different):
         raise RequestError(
             f"{run.name} and another run have different software under the name {case.where.image}: "
             "they cannot be taken together."
         )
-    return f"{case.where.image} ({own['library']})"
+    return f"{case.where.image} ({software['library']})"
 
 
 def _software(case: Case, run: Observed) -> dict[str, str]:

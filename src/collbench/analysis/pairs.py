@@ -399,7 +399,7 @@ def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
 
 def _of_way(cell: Cell, way: Way, free: frozenset[str]) -> dict[int, float]:
     rows = zip(cell.launches, cell.medians, cell.ways, strict=True)
-    return {launch: time for launch, time, own in rows if not apart(own, way, free)}
+    return {launch: time for launch, time, launch_way in rows if not apart(launch_way, way, free)}
 
 
 @lru_cache(maxsize=1024)  # few ways, a million records

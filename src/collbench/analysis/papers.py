@@ -106,7 +106,9 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
         coordinates: list[Scalar] = []
         for name, values in self.grid.items():
             value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
-            fitting = [value] if isinstance(values, int) else [one for one in values if matches(value, one)]
+            fitting = (
+                [value] if isinstance(values, int) else [candidate for candidate in values if matches(value, candidate)]
+            )
             coordinates += fitting[:1]
         return tuple(coordinates) if len(coordinates) == len(self.grid) else None
 
@@ -280,13 +282,15 @@ def items_of(run: Observed) -> list[Item]:
 
 def representatives(items: Sequence[Item]) -> list[Item]:
     """Of collectives the largest size, there one for each library and place: native and pinned before others."""
-    collectives = [one for one in items if one.library and one["op"] in (None, "sum") and one["affinity"] == "near"]
-    collectives.sort(key=lambda one: (-(one["size"] or 0), one["driver"] != "native", one["staging"] != "pinned"))
+    collectives = [
+        item for item in items if item.library and item["op"] in (None, "sum") and item["affinity"] == "near"
+    ]
+    collectives.sort(key=lambda item: (-(item["size"] or 0), item["driver"] != "native", item["staging"] != "pinned"))
     largest = {collective["isolation"]: collective["size"] for collective in reversed(collectives)}
     axes = ("workload", "policy", "isolation", "library", "workers")
-    alike = grouped((tuple(one[name] for name in axes), one) for one in collectives
-                    if one["size"] == largest[one["isolation"]])  # fmt: skip
-    kept = {id(one) for one, *_ in alike.values()}
+    alike = grouped((tuple(item[name] for name in axes), item) for item in collectives
+                    if item["size"] == largest[item["isolation"]])  # fmt: skip
+    kept = {id(item) for item, *_ in alike.values()}
     return [item for item in items if not item.case["backend"] or id(item) in kept]
 
 
@@ -331,9 +335,9 @@ def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[ContainerKind]:
                 policy_order(where.policy), where.engine)  # fmt: skip
 
     kinds = [
-        ContainerKind(where.text, storage, where.isolation, tuple(own), tuple(far.get(where, ())),
+        ContainerKind(where.text, storage, where.isolation, tuple(cells), tuple(far.get(where, ())),
              tuple(steps.pop(where.isolation, ())), refused)
-        for where in sorted(beside, key=order) for storage, own in _by_storage(beside[where])
+        for where in sorted(beside, key=order) for storage, cells in _by_storage(beside[where])
     ]  # fmt: skip
     kinds += [ContainerKind("", None, step, items=tuple(steps[step]), refused=refused)
               for step in sorted(steps, key=lambda step: -step_order(step))]  # fmt: skip
@@ -347,14 +351,14 @@ def _by_place(
     beside: dict[Where, list[Opposed]] = {}
     far: dict[Where, list[Opposed]] = {}
     for run, workload in product(runs, programs):
-        own = replace(run, cells={case: cell for case, cell in run.cells.items() if case.workload == workload})
-        if {case.where.on_host for case in own.cells} == {True, False}:
-            for one in _of_factor(own, "policy", (), refused):
-                if one.base.case.where.on_host:
-                    beside.setdefault(_place(one.other.case.where), []).append(one)
-        if {case.where.affinity for case in own.cells} == {"near", "far"}:
-            for one in _of_factor(own, "affinity", ("near", "far"), {}):
-                far.setdefault(_place(one.base.case.where), []).append(one)
+        of_workload = replace(run, cells={case: cell for case, cell in run.cells.items() if case.workload == workload})
+        if {case.where.on_host for case in of_workload.cells} == {True, False}:
+            for opposition in _of_factor(of_workload, "policy", (), refused):
+                if opposition.base.case.where.on_host:
+                    beside.setdefault(_place(opposition.other.case.where), []).append(opposition)
+        if {case.where.affinity for case in of_workload.cells} == {"near", "far"}:
+            for opposition in _of_factor(of_workload, "affinity", ("near", "far"), {}):
+                far.setdefault(_place(opposition.base.case.where), []).append(opposition)
     return beside, far
 
 
@@ -381,11 +385,11 @@ def _place(where: Where) -> Where:
 
 def _by_storage(opposed: Sequence[Opposed]) -> Iterator[tuple[str | None, list[Opposed]]]:
     """By storage, in the order of the axis; what needs no files belongs to the first."""
-    storages = {one.other.case.where.storage for one in opposed} - {None}
+    storages = {opposition.other.case.where.storage for opposition in opposed} - {None}
     known = [*(name for name in STORAGES if name in storages), *sorted(storages - {*STORAGES}, key=str)]
     for number, storage in enumerate(known or [None]):
         here = {storage} if number else {storage, None}
-        yield storage, [one for one in opposed if one.other.case.where.storage in here]
+        yield storage, [opposition for opposition in opposed if opposition.other.case.where.storage in here]
 
 
 def two_devices(pair: Pair) -> tuple[str, str] | None:

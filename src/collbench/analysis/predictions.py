@@ -101,7 +101,7 @@ def _draws(
     generator = np.random.default_rng(SEED)
     values = np.array([fitted.seconds(*point)])
     if model.series.launches > 1:
-        inside = [piece.low <= one.size <= piece.high for one in model.series.points]
+        inside = [piece.low <= point.size <= piece.high for point in model.series.points]
         seconds = _resampled(model.series, generator)[:, inside]
         designs = fitted.shape.terms_of(model.series.points)[inside] / seconds[:, :, None]
         parameters, _ = least(np.einsum("dri,drj->dij", designs, designs), designs.sum(axis=1))
@@ -133,7 +133,7 @@ def _settled(model: Model) -> Sequence[HeldOutError]:
 def _spread(model: Model, misses: Sequence[HeldOutError], size: int) -> tuple[float, int] | None:
     """Of the sizes that are nearest by ratio: errors differ where latency counts and where bandwidth does."""
     every = {miss.size for miss in misses}
-    sizes = sorted(every, key=lambda one: abs(math.log(max(one, 1) / max(size, 1))))[:NEAREST]
+    sizes = sorted(every, key=lambda known_size: abs(math.log(max(known_size, 1) / max(size, 1))))[:NEAREST]
     logs = [math.log(miss.measured / miss.predicted) for miss in misses if miss.size in sizes and miss.predicted > 0]
     freedom = len(sizes) if model.series.sized else len(model.series.ranks) - 2
     return (math.sqrt(sum(log * log for log in logs) / len(logs)), freedom) if logs else None
@@ -171,8 +171,8 @@ def answers(
     )
     predicted: list[Prediction | Refusal] = []
     for of_case in by_case.values():
-        most = max(cores, *(ranks for one in of_case for ranks in (0, *one.series.ranks)))
-        nearest = min(of_case, key=lambda one: _distance(one.series, question))
+        most = max(cores, *(ranks for model in of_case for ranks in (0, *model.series.ranks)))
+        nearest = min(of_case, key=lambda model: _distance(model.series, question))
         if question.ranks > most:
             predicted.append(Refusal(question, nearest, int(most)))
         else:
@@ -273,7 +273,9 @@ def _step(
         size: answers(observed, near, PredictionQuestion(case.where.ranks, size))[0] for size in dict.fromkeys(messages)
     }
     refusal = next((answer for answer in answers_of.values() if isinstance(answer, Refusal)), None)
-    predictions = tuple(one for size in messages if isinstance(one := answers_of[size], Prediction) and refusal is None)
+    predictions = tuple(
+        prediction for size in messages if isinstance(prediction := answers_of[size], Prediction) and refusal is None
+    )
     return TrainingStep(case, messages, predictions, refusal, times, lost)
 
 

@@ -191,7 +191,7 @@ class Results:
         again = self._again(rows)
         repeated = np.bincount(case[rows[again]], minlength=len(self.cases)).tolist()
         each = zip(self.cases, self._split(rows[~again]), repeated, self._split(rest), strict=True)
-        return {case: Cell(case, self, own, number, missing) for case, own, number, missing in each}
+        return {case: Cell(case, self, launches, number, missing) for case, launches, number, missing in each}
 
     def _again(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which of these rows, in the order of cases and launches, are of the launch of the row before."""

@@ -116,7 +116,7 @@ class Observed:
         """Those of a case, in the order of its launches."""
         cell = self.cells.get(case)
         for launch, (name, n) in cell.files.items() if cell is not None else ():
-            first, folder = self.folders[bisect(self.folders, launch, key=lambda one: one[0]) - 1]
+            first, folder = self.folders[bisect(self.folders, launch, key=lambda entry: entry[0]) - 1]
             yield NamedFile(folder, launch, name or usual_file(case.key, launch - first), n)
 
 
@@ -217,8 +217,8 @@ def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
     if not any((manifest.created, manifest.command) in starts for manifest in run.manifests):
         return
     for case, cell in baseline.cells.items():
-        own = run.cells.get(case)
-        if own is not None and cell.medians and own.medians[: len(cell.medians)] == cell.medians:
+        cell_of_run = run.cells.get(case)
+        if cell_of_run is not None and cell.medians and cell_of_run.medians[: len(cell.medians)] == cell.medians:
             raise RequestError(
                 f"{baseline.name} was saved of {run.name}, so both hold the same launches, and nothing would be "
                 "compared. Name a run that was measured later."

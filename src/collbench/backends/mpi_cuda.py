@@ -61,6 +61,8 @@ for send in (
 sys.exit(100 + right)
 """
 
+_INSTEAD = "use an MPI built with CUDA (the image openmpi-cuda), or --backend mpi-staged"
+
 _LAUNCHERS = (
     "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "HYDI_", "MPI_LOCAL", "SLURM_",
 )  # fmt: skip
@@ -135,6 +137,7 @@ def configure_line(version: str) -> str | None:
     return None
 
 
+@cache
 def built(version: str) -> bool | None:
     """Whether CUDA support was compiled in; None where the library does not say.
 
@@ -207,8 +210,8 @@ def refusal(mpi: Any, gpu: str) -> str | None:
         return None
     answers = ", ".join(f"{level}: {YES_NO[getattr(reached, level)]}" for level in LEVELS)
     return (
-        f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({answers}; {reached.why}). Use an MPI built "
-        "with CUDA (the image openmpi-cuda), or --backend mpi-staged"
+        f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({answers}; {reached.why}). "
+        f"{_INSTEAD[0].upper()}{_INSTEAD[1:]}"
     )
 
 
@@ -218,6 +221,13 @@ class MpiCudaBackend(DeviceMpiBackend):
     name = "mpi-cuda"
     summary = "CUDA-aware MPI on device buffers"
     session = CudaSession
+
+    def missing(self) -> str | None:
+        """Beside what others over MPI lack, an MPI that says of itself that it was built without CUDA."""
+        reason = super().missing()
+        if reason is None and built(load_mpi().Get_library_version()) is False:
+            return f"{version_line(load_mpi())} was built without CUDA; {_INSTEAD}"
+        return reason
 
 
 BACKEND = MpiCudaBackend()

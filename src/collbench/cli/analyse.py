@@ -166,7 +166,7 @@ def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], s
 
 class _AdviseOptions(flags.Options):
     runs: tuple[Path, ...] = flags.RUNS
-    given: tuple[str, ...] = _FIXED
+    fixed: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
     ignored: tuple[str, ...] = flags.several("--ignore", "Take several runs together although this differs.", "FACTOR")
     in_blocks: bool = flags.IN_BLOCKS
@@ -191,9 +191,9 @@ def advise_command(options: _AdviseOptions) -> None:
         refuse_not_alternated(each[0], other)
     with flags.waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
-        given = parse_fixed(options.given, own_axes(observed.cells))
-        sides = planned(fixed_cells(observed, given), margin)
-        advices = complete(advise(questions(observed, given), observed.interleaved, margin), observed.interleaved)
+        fixed = parse_fixed(options.fixed, own_axes(observed.cells))
+        sides = planned(fixed_cells(observed, fixed), margin)
+        advices = complete(advise(questions(observed, fixed), observed.interleaved, margin), observed.interleaved)
         guidelines = check_guidelines(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
     answers = brief(advices, misleading, sides, options.why or style in COMPLETE)
@@ -297,7 +297,7 @@ class _ReportOptions(flags.Options):
     output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")  # fmt: skip
     against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")  # fmt: skip
     figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")  # fmt: skip
-    given: tuple[str, ...] = _FIXED
+    fixed: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
 
 
@@ -325,12 +325,12 @@ def report_command(options: _ReportOptions) -> None:
     refuse_folder(output)
     published = paper(options.against) if options.against else None
     observed = read_each(options.runs)
-    given = parse_fixed(options.given, own_axes([case for run in observed for case in run.cells]))
+    fixed = parse_fixed(options.fixed, own_axes([case for run in observed for case in run.cells]))
     suites = {name: suite for suite, members in workloads.suites().items() for name in members}
     with flags.waiting_for(f"writing {output}"):
         chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []
         pages = kind not in _TABLES
-        chapters += [chapter(run, given, margin, number, pages, suites) for number, run in enumerate(observed)]
+        chapters += [chapter(run, fixed, margin, number, pages, suites) for number, run in enumerate(observed)]
         if figure is not None:
             size = write(output, as_file(_figure(chapters, figure), kind[1:]))
         elif pages:

@@ -44,7 +44,7 @@ class _CompareOptions(flags.Options):
     runs: tuple[Path, ...] = flags.RUNS
     by: str | None = flags.option("--by", f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.", "FACTOR")  # fmt: skip
     between: str | None = flags.option("--between", "Only these two sides of --by: B compared with A.", "A,B")
-    given: tuple[str, ...] = flags.GIVEN
+    fixed: tuple[str, ...] = flags.GIVEN
     ignored: tuple[str, ...] = flags.several("--ignore", "Compare although this differs too.", "FACTOR")
     margin: float = flags.MARGIN
     fail_on: str | None = flags.option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))  # fmt: skip
@@ -58,7 +58,7 @@ class _CompareOptions(flags.Options):
     @property
     def unused(self) -> str:
         """The flags of a comparison that were typed, where none takes place."""
-        spelled = {"by": "by", "between": "between", "given": "given", "ignored": "ignore", "fail_on": "fail-on",
+        spelled = {"by": "by", "between": "between", "fixed": "given", "ignored": "ignore", "fail_on": "fail-on",
                    "baseline": "baseline"}  # fmt: skip
         return ", ".join(f"--{flag}" for name, flag in spelled.items() if getattr(self, name))
 
@@ -78,8 +78,8 @@ def compare_command(options: _CompareOptions) -> int:
     if options.between and not alone:
         raise RequestError("--between chooses sides of one run; here two are compared.")
     sides = [read(runs[0])] if alone else _two_sides(options)
-    if options.given:
-        sides = [fixed_cells(side, parse_fixed(options.given, own_axes(side.cells))) for side in sides]
+    if options.fixed:
+        sides = [fixed_cells(side, parse_fixed(options.fixed, own_axes(side.cells))) for side in sides]
     pairs, in_blocks, missing = _within_run(options, *sides) if alone else _between_runs(options, *sides)
     with flags.waiting_for(f"comparing {counted(len(pairs), 'cell')}"):
         comparisons = compare(pairs, margin, in_blocks)
@@ -125,7 +125,7 @@ def _within_run(options: _CompareOptions, observed: Observed) -> Paired:
     if by is None:
         raise RequestError("compare: only one run. Name a second run, a --baseline, or what the sides of this run "
                            f"differ in: --by {', '.join(FACTORS)}.")  # fmt: skip
-    factor = find_factor(by, own=own_axes(observed.cells))
+    factor = find_factor(by, workload_axes=own_axes(observed.cells))
     if factor.name == "library" and FACTORS["image"].varies(observed.cells):
         factor = FACTORS["image"]  # which has the library, in containers and on the host
     pairs = within(observed, factor, _known(names(options.ignored), observed), sides)
@@ -263,7 +263,7 @@ def kinds(value: str) -> tuple[str, ...]:
 
 class _HistoryOptions(flags.Options):
     folder: Path = flags.RUN
-    given: tuple[str, ...] = flags.GIVEN
+    fixed: tuple[str, ...] = flags.GIVEN
     margin: float = flags.margin("2%", "Smaller changes are not reported.")
     since: str | None = flags.option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")  # fmt: skip
     fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=flags.Converted("KIND[,...]", kinds))  # fmt: skip
@@ -288,7 +288,7 @@ def history_command(options: _HistoryOptions) -> int:
             raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
         refuse_folder(output)
     with flags.waiting_for(f"reading the runs in {options.folder}"):
-        whole = history(options.folder, options.given, options.margin)
+        whole = history(options.folder, options.fixed, options.margin)
     first = 0 if options.since is None else _number(whole, options.since)
     recent = since_run(whole, first)
     series = report_history.SeriesNames([cell.series for cell in recent.cells])

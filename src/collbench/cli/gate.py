@@ -153,12 +153,12 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
     for words in (f"gate {text}", f"--docker-host {options.docker_host}"):
         refuse_other_bytes(words)
-    begun_plan = None if resume is None else plan_in(read_manifest(resume))
-    path, plan = plan_for_gate(text, options.ranks, OVERSUBSCRIBED in accepted, begun_plan)
+    resumed_plan = None if resume is None else plan_in(read_manifest(resume))
+    path, plan = plan_for_gate(text, options.ranks, OVERSUBSCRIBED in accepted, resumed_plan)
     plan = ending(placed_on(plan, options), options)
     plan = plan if options.seed is None else msgspec.structs.replace(plan, seed=options.seed)
-    if begun_plan is not None and not options.base and not options.other:
-        sides = begun_plan.sides
+    if resumed_plan is not None and not options.base and not options.other:
+        sides = resumed_plan.sides
     else:
         sides = {"base": side_of("--base", options.base, plan), "other": side_of("--other", options.other, plan)}
     folder = resume or options.out or Path("results") / f"{path.stem}-gate"
@@ -192,11 +192,11 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
     return folder
 
 
-def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan | None = None) -> tuple[Path, Plan]:
+def plan_for_gate(text: str, ranks: int | None, crowded: bool, resumed_plan: Plan | None = None) -> tuple[Path, Plan]:
     """The launch plan that PLAN names, without sides; one for a single world becomes one of ranks on the host.
 
     `align` of `auto` becomes `barrier`: launches that fall back to it could not be compared with others. `crowded`:
-    a single world may have more ranks than cores. What only flags say is taken from the `begun_plan` that goes on.
+    a single world may have more ranks than cores. What only flags say is taken from the `resumed_plan` that goes on.
     """
     path = find_plan(text)
     if "images" in plan_files.read_document(path):
@@ -204,13 +204,15 @@ def plan_for_gate(text: str, ranks: int | None, crowded: bool, begun_plan: Plan 
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
     else:
-        before = begun_plan.ranks[0] if begun_plan is not None and len(begun_plan.ranks) == 1 else None
+        before = resumed_plan.ranks[0] if resumed_plan is not None and len(resumed_plan.ranks) == 1 else None
         plan = host_plan(load_plan(path, text), ranks or before, crowded)
     if plan.sides:
         raise RequestError(f"gate: {text} has sides of its own: {', '.join(plan.sides)}. Measure them by collbench "
                            "launch, and compare them by collbench compare RUN --by side.")  # fmt: skip
-    if begun_plan is not None:
-        plan = msgspec.structs.replace(plan, launches=begun_plan.launches, until=begun_plan.until, seed=begun_plan.seed)
+    if resumed_plan is not None:
+        plan = msgspec.structs.replace(
+            plan, launches=resumed_plan.launches, until=resumed_plan.until, seed=resumed_plan.seed
+        )
     return path, msgspec.structs.replace(plan, align="barrier") if plan.align == "auto" else plan
 
 
@@ -446,7 +448,7 @@ def selftest_command(options: _SelftestOptions) -> None:
     order, cells = list(questions), list(questions.values())
     rate, price = max(map(false_positives, cells)), cost([*chain.from_iterable(cells)], margin)
     least = tuple(chain.from_iterable(smallest(of_question, margin) for of_question in cells))
-    comparisons.sort(key=lambda one: order.index(question_of(one.pair)))
+    comparisons.sort(key=lambda comparison: order.index(question_of(comparison.pair)))
     result = SelfTest(tuple(comparisons), rate, least, options.launches, moved, price)
     print_tables(selftest_tables(result), selftest_document(result), options.style)
 

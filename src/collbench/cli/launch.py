@@ -193,19 +193,19 @@ def perform(
 
     `before` is the plan that a run to resume has so far (`until.continued`); None: there is no run.
     """
-    expanded, begun, purpose = expand_and_check(plan), None, purpose or Purpose()
+    expanded, resumed, purpose = expand_and_check(plan), None, purpose or Purpose()
     extends = before is not None and before is not plan
     if before is not None:
-        begun = until.begun_run(before, folder)
-        complete = len(finished(expanded, begun.writer.before)) == len(expanded.order)
+        resumed = until.resumed_run(before, folder)
+        complete = len(finished(expanded, resumed.writer.before)) == len(expanded.order)
         why = "every launch of this plan is recorded, so nothing is started" if complete else ""
         if extends and not complete:
-            why = until.nothing_to_decide(expanded, begun, purpose.standing)
+            why = until.nothing_to_decide(expanded, resumed, purpose.standing)
         if why:
             flags.note(f"# {folder}: {why}")
-            begun.writer.close()
-            begun.writer.verify()
-            return list(begun.writer.before)
+            resumed.writer.close()
+            resumed.writer.verify()
+            return list(resumed.writer.before)
     else:
         try:
             refuse_unusable(folder)
@@ -213,25 +213,25 @@ def perform(
             error.add_note(" Name another folder: --out DIR.")
             raise
     with contextlib.ExitStack() as held:
-        if begun is not None:
-            held.callback(begun.writer.close)
+        if resumed is not None:
+            held.callback(resumed.writer.close)
         with looking(plan):
             prepared = prepare(expanded, check, held=held)
-        writer, manifest = _opened(prepared, folder, begun)
+        writer, manifest = _opened(prepared, folder, resumed)
         records = _launched(prepared, writer, manifest, extends, check, purpose)
     writer.verify()
     return records
 
 
-def _opened(prepared: PreparedCampaign, folder: Path, begun: until.BegunRun | None) -> tuple[RunWriter, Manifest]:
+def _opened(prepared: PreparedCampaign, folder: Path, resumed: until.ResumedRun | None) -> tuple[RunWriter, Manifest]:
     """The run that is written, new or begun, and what its manifest says from now on."""
     manifest = campaign.campaign_manifest(prepared, tuple(sys.argv))
-    if begun is None:
+    if resumed is None:
         return RunWriter(folder, manifest), manifest
-    until.refuse_other_software(begun.manifest, manifest, folder)
+    until.refuse_other_software(resumed.manifest, manifest, folder)
     if others := add_hosts(folder, manifest.hosts):
         flags.note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
-    return begun.writer, msgspec.structs.replace(manifest, plan=begun.manifest.plan)
+    return resumed.writer, msgspec.structs.replace(manifest, plan=resumed.manifest.plan)
 
 
 def _launched(

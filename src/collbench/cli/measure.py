@@ -142,7 +142,7 @@ def collective_command(name: str) -> click.Command:
             if not support.has(axis, plan_key):
                 typed = (flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE)
                 unused[f"backend {backend}" if plan_key.row(row) else row.name].extend(typed)
-        notices = [f"ignored: {one} does not use {', '.join(flags)}." for one, flags in unused.items() if flags]
+        notices = [f"ignored: {name} does not use {', '.join(flags)}." for name, flags in unused.items() if flags]
         carry_out(plan, options, notices)
 
     return measure

@@ -168,7 +168,9 @@ def typed_share(number: float) -> str:
 
 
 def typed_margins(typed: Margins) -> str:
-    return ",".join(typed_share(one.share) + (f":{one.largest}" if one.largest is not None else "") for one in typed)
+    return ",".join(
+        typed_share(margin.share) + (f":{margin.largest}" if margin.largest is not None else "") for margin in typed
+    )
 
 
 # Flags and arguments of several commands -----------------------------------------------------------------------------

@@ -159,7 +159,11 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
     """What numbers of launches decide, each with its duration, if launches spread as in a run with intervals."""
     observed = read(run)
     compared = compare(own_sides(observed), margin, observed.interleaved)
-    ratios = [one.ratio for one in compared if one.ratio is not None and one.ratio.interval is not None]
+    ratios = [
+        comparison.ratio
+        for comparison in compared
+        if comparison.ratio is not None and comparison.ratio.interval is not None
+    ]
     if not ratios:
         raise RequestError(f"plan --like {run}: it compares nothing with {FEWEST} launches or more. Name another run.")
     each = seconds_of(expanded) / expanded.plan.launches
@@ -368,7 +372,9 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = (), missin
     starts = f"{_at_most(plan)}{counted(launches, 'start')}"
     click.echo(f"# {title}: {product} = {starts}, {counted(cases, 'measurement')}, {about(expanded)}", err=True)
     crowded = None
-    if loads := list(dict.fromkeys(_oversubscribed(one) for one in expanded.placements.values() if one.crowded)):
+    if loads := list(
+        dict.fromkeys(_oversubscribed(placement) for placement in expanded.placements.values() if placement.crowded)
+    ):
         more = f" and {counted(len(loads) - _LOADS, 'other number')}" if len(loads) > _LOADS else ""
         crowded = f"oversubscribed: {', '.join(loads[:_LOADS])}{more}: their times are the scheduler's"
     of_placements = (placement.note for placement in expanded.placements.values())

@@ -211,7 +211,7 @@ def tables(examined: DoctorReport, every: bool = False) -> list[Table]:
     from collbench.report.tables import Table
 
     problems = examined.problems
-    cells = tuple((name, f"{one.cause}\nfix: {one.fix}") for name, one in problems[:MOST_ROWS])
+    cells = tuple((name, f"{problem.cause}\nfix: {problem.fix}") for name, problem in problems[:MOST_ROWS])
     left = f", {len(problems) - MOST_ROWS} more problems" if len(problems) > MOST_ROWS else ""
     rest = () if every else (f"{counted(len(examined.named('ok')), 'check')} fine{left}: --all",)
     costs = (cost_line(finding.cost) for finding in examined.findings.values() if finding.cost)
@@ -251,8 +251,8 @@ def next_step(examined: DoctorReport) -> str:
 
 def document(examined: DoctorReport) -> str:
     """`{"verdict": ..., "backends": [...], "findings": [{"check", "status", "seen", "problems": [...], "cost"}]}`."""
-    rows = [{"check": name, "status": one.status, "seen": one.observed, "problems": list(map(asdict, one.problems)),
-             "cost": one.cost and asdict(one.cost)} for name, one in examined.findings.items()]  # fmt: skip
+    rows = [{"check": name, "status": finding.status, "seen": finding.observed, "problems": list(map(asdict, finding.problems)),
+             "cost": finding.cost and asdict(finding.cost)} for name, finding in examined.findings.items()]  # fmt: skip
     result = {"verdict": sentence(examined), "backends": list(map(asdict, examined.backends)), "findings": rows}
     return json.dumps(result, indent=2)
 

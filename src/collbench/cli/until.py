@@ -81,7 +81,7 @@ class Decider:
 
     def _wanted(self, pairs: Sequence[PairStatus], block: int) -> dict[LaunchCell, LaunchPart]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
-        compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in pairs]
+        compared = [(sides[status.pair.base.case], sides[status.pair.other.case]) for status in pairs]
         wanted = {sides[cell.case] for cell in still_open(pairs)}
         if block < FEWEST:  # what is compared with nothing gets as many launches as an interval needs
             wanted |= set(sides.values()).difference(*compared)
@@ -140,17 +140,19 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, open_: OpenAtPlace[Case]) ->
 
 def _said(pairs: Sequence[PairStatus], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
-    states = Counter(one.state for one in pairs)
+    states = Counter(status.state for status in pairs)
     refused = ""  # ` (bcast 64K, single strict vs host: align barrier against roundtime; and 2 more)`
-    if impossible := [one for one in pairs if one.state == "impossible"]:
-        one = min(impossible, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
-        case = one.pair.base.case
+    if impossible := [status for status in pairs if status.state == "impossible"]:
+        status = min(
+            impossible, key=lambda status: (status.pair.base.case.workload, status.pair.base.case["size"] or 0)
+        )
+        case = status.pair.base.case
         size = f" {format_size(case['size'])}" if "size" in case.what else ""
         others = f"; and {len(impossible) - 1} more" if len(impossible) > 1 else ""
-        refused = f" ({case.workload}{size}, {versus(one.pair)}: {whole_reason(one.comparison)}{others})"
-    verdicts = Counter(one.comparison.verdict for one in pairs if one.state == "decided").most_common()
+        refused = f" ({case.workload}{size}, {versus(status.pair)}: {whole_reason(status.comparison)}{others})"
+    verdicts = Counter(status.comparison.verdict for status in pairs if status.state == "decided").most_common()
     listed = f" ({', '.join(f'{number} {verdict}' for verdict, number in verdicts)})" if verdicts else ""
-    names = list(dict.fromkeys(versus(one.pair) for one in pairs if one.state == "open"))
+    names = list(dict.fromkeys(versus(status.pair) for status in pairs if status.state == "open"))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     parts = {
         f"given up as too noisy for {counted(most, 'launch', 'launches')}": 0 if ended else states["hopeless"],
@@ -165,14 +167,14 @@ def _said(pairs: Sequence[PairStatus], most: int, ended: bool = False) -> str:
 # Runs that are continued ---------------------------------------------------------------------------------------------
 
 
-class BegunRun(NamedTuple):
+class ResumedRun(NamedTuple):
     """A run that is gone on with, and that nobody else writes meanwhile."""
 
     manifest: Manifest
     writer: RunWriter
 
 
-def begun_run(plan: Plan, where: Path) -> BegunRun:
+def resumed_run(plan: Plan, where: Path) -> ResumedRun:
     """The run in a folder, opened to be gone on with; RequestError of one made with another plan or command."""
     manifest = read_manifest(where)
     if manifest.experiment is None:
@@ -186,7 +188,7 @@ def begun_run(plan: Plan, where: Path) -> BegunRun:
         more = f"; and {len(changed) - _TOLD} more keys" if len(changed) > _TOLD else ""
         raise RequestError(f"--resume {where}: was made with another plan ({'; '.join(changes)}{more}). Use that plan, "
                            "or begin a run with --out.")  # fmt: skip
-    return BegunRun(manifest, RunWriter.resume(where))
+    return ResumedRun(manifest, RunWriter.resume(where))
 
 
 def _as_json(value: object) -> str:
@@ -242,9 +244,9 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, f"{key}.{name}" if key else name)
-    elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
-        for number, one in enumerate(value, 1):
-            yield from _leaves(one, f"{key}[{number}]")
+    elif isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
+        for number, item in enumerate(value, 1):
+            yield from _leaves(item, f"{key}[{number}]")
     else:
         yield key, value
 
@@ -253,7 +255,7 @@ def continued(plan: Plan, where: Path, until: Until | None, launches: int | None
     """The plan with the end of the run in a folder, where flags do not ask for another (None: no such flag).
 
     And the plan that the run has so far: another one only where the run gets more launches now. RequestError where it
-    cannot be continued to that end; where other keys differ, `begun_run` refuses it.
+    cannot be continued to that end; where other keys differ, `resumed_run` refuses it.
     """
     run = plan_in(read_manifest(where))
     if run is None:
@@ -303,12 +305,12 @@ def closed(
     return frozenset((launch.cell, launch.number) for launch in expanded.order if launch.number in over)
 
 
-def nothing_to_decide(expanded: ExpandedPlan, begun: BegunRun, standing: StandingOf) -> str:
+def nothing_to_decide(expanded: ExpandedPlan, resumed: ResumedRun, standing: StandingOf) -> str:
     """Why more launches than the run has would decide nothing, so that it stays as it is; empty where they may."""
-    most, end, records = expanded.plan.launches, begun.manifest.experiment, begun.writer.before
+    most, end, records = expanded.plan.launches, resumed.manifest.experiment, resumed.writer.before
     if end is not None:
         end = msgspec.structs.replace(end, launches=most, until=expanded.plan.until)
-    now = msgspec.structs.replace(begun.manifest, experiment=end)
+    now = msgspec.structs.replace(resumed.manifest, experiment=end)
     measured, lines = max((record.launch for record in records), default=-1) + 1, list[str]()
     if measured < (some_from(now) or 0):
         return ""
@@ -329,10 +331,10 @@ def resuming(folder: Path, **changed: Any) -> str:
         if not isinstance(option, click.Option) or name in ("out", "resume") or not typed:
             continue
         value = changed.get(name, context.params[name])
-        for one in value if option.multiple else (value,):
+        for item in value if option.multiple else (value,):
             words.append(next(form for form in option.opts if form.startswith("--")))
-            if isinstance(one, tuple):
-                words.append(typed_margins(one))
+            if isinstance(item, tuple):
+                words.append(typed_margins(item))
             elif not option.is_flag:
-                words.append(typed_share(one) if isinstance(one, float) else str(one))
+                words.append(typed_share(item) if isinstance(item, float) else str(item))
     return shlex.join(["collbench", *words])

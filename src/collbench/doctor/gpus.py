@@ -318,7 +318,10 @@ def judge_nccl(
 ) -> Finding:
     """`cuda` is the highest version that the driver supports, None without a driver; `gpu`: there is one."""
     major = int(cuda.partition(".")[0]) if cuda else None
-    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in installations)
+    seen = "; ".join(
+        f"{installation.version or 'version unknown'} ({installation.origin}: {installation.path})"
+        for installation in installations
+    )
     problems = []
     if gpu and not installations:
         cause = f"there is a GPU, but no {SONAME} that can be loaded"

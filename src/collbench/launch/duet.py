@@ -265,7 +265,7 @@ def _enough(rounds: int, samples: int, passed: float, rule: SliceRule) -> bool:
 
 def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:
     ranks = world.launch.cell.ranks
-    return report.asleep <= ranks * max(rule.asleep * report.slept, rule.waking)
+    return report.asleep <= ranks * (rule.asleep * report.slept + rule.waking)
 
 
 def _most(rounds: Sequence[Round], count: Literal["late", "n"]) -> int:

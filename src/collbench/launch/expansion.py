@@ -21,7 +21,7 @@ from collbench.launch.folders import Folders, Storage, driver_identity, user_ins
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.placement import Placement, place
 from collbench.machine import facts
-from collbench.machine.facts import Topology, format_cores
+from collbench.machine.facts import Topology, TopologyGpu, format_cores
 from collbench.run.cases import how_to_fit
 from collbench.schema.axes import DTYPES
 from collbench.schema.case import Case
@@ -203,6 +203,10 @@ def buffers(case: CollectiveCase) -> int:
     return blocks * row.count(case.size, itemsize, case.ranks) * itemsize
 
 
+#: Bytes of its GPU's memory that a rank takes beside its buffers: its CUDA context, communicators and their channels.
+GPU_CONTEXT = 2 << 30
+GPU_SHARE = 0.8  #: How much of a GPU's memory all worlds may take together.
+
 #: Most worlds that live at once. Of more, each group has the reference among them.
 MOST_WORLDS = 6
 
@@ -264,9 +268,9 @@ def at_once(expanded: ExpandedPlan) -> dict[LaunchCell, Alone | int]:
 
 
 def key_of(expanded: ExpandedPlan, cell: LaunchCell) -> object:
-    """Cells with the same can live at once: the plan's image, the world with its hosts, and each rank's processors."""
-    cores = tuple(slot.cores for slot in expanded.placements[cell].slots)
-    return cell.plan_image, cell.hosts, cell.ranks, cell.servers, cores
+    """Cells with the same can live at once: the plan's image, the world with its hosts, what each rank is placed on."""
+    places = tuple((slot.cores, slot.gpu) for slot in expanded.placements[cell].slots)
+    return cell.plan_image, cell.hosts, cell.ranks, cell.servers, places
 
 
 def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
@@ -277,20 +281,40 @@ def why_alone(expanded: ExpandedPlan, cell: LaunchCell) -> Alone | None:
     reasons: dict[Alone, bool] = {
         "plan": expanded.plan.how == "blocks",
         "engine": not (engine.local or engine.overlaps),
-        "gpus": bool(placement.gpus) or expanded.plan.device == "gpu",
+        "gpus": (bool(placement.gpus) or expanded.plan.device == "gpu") and not _shares_gpus(expanded, cell),
         "programs": not turns,
         "oversubscribed": placement.crowded,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def _shares_gpus(expanded: ExpandedPlan, cell: LaunchCell) -> bool:
+    """Whether its GPUs take several worlds: of this machine, with known memory, measured by collectives alone."""
+    known = _gpus_of(expanded)
+    gpus = [known.get(uuid) for uuid in expanded.placements[cell].gpus]
+    collectives_alone = all(isinstance(case, CollectiveCase) for case in expanded.cases[cell])
+    usable = all(gpu is not None and gpu.memory is not None and not gpu.exclusive for gpu in gpus)
+    return engines.get(cell.engine).local and collectives_alone and usable
+
+
+def _gpus_of(expanded: ExpandedPlan) -> dict[str, TopologyGpu]:
+    return {gpu.uuid: gpu for site in expanded.sites for gpu in site.machine.gpus}
+
+
 def _too_large(expanded: ExpandedPlan, members: Sequence[Launch], free: int | None) -> Alone | None:
-    """Each world holds the buffers of the case that all of them measure; what other machines have is not known."""
+    """Each world holds the buffers of the case that all of them measure; what other machines have is not known.
+
+    On a GPU each of its ranks has a context too, and NCCL's own buffers (`GPU_CONTEXT`).
+    """
     free = available_bytes() if free is None else free
     if free is None or not engines.get(members[0].cell.engine).local:
         return None
     largest = [max(_needed(case, "cpu")[0] for case in expanded.cases[launch.cell]) for launch in members]
-    return "memory" if sum(sorted(largest)[-MOST_WORLDS:]) > free * USABLE_SHARE else None
+    needed, known, ranks = sum(sorted(largest)[-MOST_WORLDS:]), _gpus_of(expanded), members[0].cell.ranks
+    gpus = [known[uuid].memory or 0 for uuid in expanded.placements[members[0].cell].gpus]
+    on_each = needed / ranks + min(len(members), MOST_WORLDS) * GPU_CONTEXT
+    too_large = needed > free * USABLE_SHARE or any(on_each > memory * GPU_SHARE for memory in gpus)
+    return "memory" if too_large else None
 
 
 def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: Collection[Launch]) -> Iterator[Group]:
@@ -318,10 +342,10 @@ def _around_reference(expanded: ExpandedPlan, members: Sequence[Launch], left: C
 def _measuring(expanded: ExpandedPlan, reference: Launch, others: Iterable[Launch]) -> Launch:
     """The reference, of which only what these launches measure is executed."""
     parts = [launch.only or LaunchPart(expanded.expected[launch.cell]) for launch in others]
-    own = expanded.expected[reference.cell]
-    measured = own & frozenset[Case]().union(*(part.measured for part in parts))
-    brief = own & frozenset[Case]().union(*(part.brief for part in parts)) - measured
-    return replace(reference, only=None if measured == own else LaunchPart(measured, brief))
+    expected = expanded.expected[reference.cell]
+    measured = expected & frozenset[Case]().union(*(part.measured for part in parts))
+    brief = expected & frozenset[Case]().union(*(part.brief for part in parts)) - measured
+    return replace(reference, only=None if measured == expected else LaunchPart(measured, brief))
 
 
 # What ranks are given besides their place, and what a reader of their numbers must know -------------------------------

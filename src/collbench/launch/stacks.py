@@ -84,7 +84,9 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
         plan, vendors = expanded.plan.of_sides(sides), dict[str, str]()
         names = {(side, expanded.plan.image_of(side, image)): image for side in sides for image in expanded.plan.images}
         for engine in sorted(sessions, key=lambda name: name == engines.HOST):
-            placements = {cell: one for cell, one in expanded.placements_on(engine).items() if cell.side in sides}
+            placements = {
+                cell: placement for cell, placement in expanded.placements_on(engine).items() if cell.side in sides
+            }
             with named_sides(sides):
                 looks = sessions[engine].look(plan, placements, vendors)
             remarks += looks.remarks
@@ -426,7 +428,7 @@ def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
     reasons = {"isolation": without, "seccomp": without,
                "environments": "" if False in in_containers else "every policy has containers",
                "storage": not_in_files, "folder": not_in_files}  # fmt: skip
-    if plan.collectives and all(isinstance(one, int) for one in expansion.at_once(expanded).values()):
+    if plan.collectives and all(isinstance(number, int) for number in expansion.at_once(expanded).values()):
         reasons["budget"] = "duets have slices of fixed length"
     for key, why in reasons.items():
         if why and getattr(plan, key) != getattr(usual, key):

@@ -100,8 +100,8 @@ class Log:
                 messages.append([])
             else:
                 messages[-1].append(line.strip(" *"))
-        own = [message for message in messages if message and not _LAUNCHER.match(message[0])]
-        text = " ".join(" ".join(dict.fromkeys(line for message in own or messages for line in message)).split())
+        of_program = [message for message in messages if message and not _LAUNCHER.match(message[0])]
+        text = " ".join(" ".join(dict.fromkeys(line for message in of_program or messages for line in message)).split())
         if not text:
             return ""
         return f": {text}" if len(text) <= LONGEST_MESSAGE else f": {whole_words(text, LONGEST_MESSAGE)} ..."

@@ -110,10 +110,12 @@ class Core:
 
 @dataclass(frozen=True)
 class TopologyGpu:
-    """A GPU by its UUID, with its memory node."""
+    """A GPU by its UUID, with its memory node and its memory in bytes; `exclusive`: it takes one process at most."""
 
     uuid: str
     node: int = 0
+    memory: int | None = None
+    exclusive: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ def topology_here(root: Path = Path("/")) -> Topology:
     usable = sorted(own_cores())
     processors = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in usable)
     facts, no_gpus = nvml.gpus(root)
-    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
+    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0, gpu.memory, gpu.exclusive)  # node 0 where it is unknown
+                 for gpu in facts)  # fmt: skip
     return Topology(tuple(processors), gpus, no_gpus)
 
 

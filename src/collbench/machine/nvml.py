@@ -20,6 +20,7 @@ _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 _P2P_READ, _P2P_WRITE = 0, 1
 _P2P_OK, _P2P_UNKNOWN = 0, 6
 _REMOTE_IS_SWITCH = 2
+_MANY_PROCESSES = 0  # of the compute modes the one in which several may use the GPU
 _MOST_LINKS = 36
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -34,7 +35,10 @@ UNKNOWN = "unknown"  #: What `peers` says of a connection that NVML does not kno
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """`bus_id` as NVML spells it, `memory` in bytes, memory `node`, `capability` like `9.0`; `mig`: is it split now."""
+    """`bus_id` as NVML spells it, `memory` in bytes, memory `node`, `capability` like `9.0`.
+
+    `mig`: is it split now; `exclusive`: it takes one process at most.
+    """
 
     index: int
     uuid: str
@@ -44,6 +48,7 @@ class GpuFacts:
     node: int | None = None
     capability: str | None = None
     mig: bool = False
+    exclusive: bool = False
 
 
 def gpus(root: Path = Path("/")) -> tuple[tuple[GpuFacts, ...], str]:
@@ -154,6 +159,7 @@ def _facts(library: Any, root: Path, index: int, handle: Any) -> GpuFacts:
         node=_node_of(root, bus),
         capability=None if capability is None else ".".join(map(str, capability)),
         mig=bool(mode and mode[0]),
+        exclusive=_ask("nvmlDeviceGetComputeMode", handle) not in (None, _MANY_PROCESSES),
     )  # fmt: skip
 
 

@@ -134,20 +134,20 @@ def sentence(advised: Advised) -> str:
     return f"{'no clear choice yet; safest is' if unclear else 'take'} {'; '.join(texts)}"
 
 
-def _range(question: Question, one: Range, alone: bool) -> str:
+def _range(question: Question, size_range: Range, alone: bool) -> str:
     """`openmpi, host at 8 to 64K, at most 9 % slower than the best, though it failed in some launches`."""
-    sizes = [size.size for size in one.sizes]
-    named = f"{question.name(one.option)}{at(question, *sizes) if set(question.sizes) - set(sizes) else ''}"
+    sizes = [size.size for size in size_range.sizes]
+    named = f"{question.name(size_range.option)}{at(question, *sizes) if set(question.sizes) - set(sizes) else ''}"
     though = ""
-    if any(one.option in size.failing for size in one.sizes):
+    if any(size_range.option in size.failing for size in size_range.sizes):
         though = ", though it failed in some launches"
-    elif any(size.options[one.option].slow_at_times for size in one.sizes):
+    elif any(size.options[size_range.option].slow_at_times for size in size_range.sizes):
         though = ", though some of its launches are far slower"
-    if not any(len(size.possible) > 1 for size in one.sizes):
+    if not any(len(size.possible) > 1 for size in size_range.sizes):
         return f"{named}, all others are slower{though}"
-    of = f" of {min(len(size.options) for size in one.sizes)}" if alone else ""
-    than = "the time of" if one.bound >= 2 else "slower than"
-    return f"{named}, at most {slowdown(one.bound)} {than} the best{of}{though}"
+    of = f" of {min(len(size.options) for size in size_range.sizes)}" if alone else ""
+    than = "the time of" if size_range.bound >= 2 else "slower than"
+    return f"{named}, at most {slowdown(size_range.bound)} {than} the best{of}{though}"
 
 
 def _unknown(advice: Advice) -> str:
@@ -157,18 +157,24 @@ def _unknown(advice: Advice) -> str:
         fastest.setdefault(question.name(size.take), []).append(size.size)
     if all(len(size.options) == 1 for size in advice.sizes):
         return f"nothing could be compared with {next(iter(fastest))}"
-    named = "; ".join(f"{name}{at(question, *own) if fastest.keys() - {name} else ''}" for name, own in fastest.items())
-    why = next(_lost(one) for one in advice.ranges if any(len(size.options) > 1 for size in one.sizes))
+    named = "; ".join(
+        f"{name}{at(question, *sizes) if fastest.keys() - {name} else ''}" for name, sizes in fastest.items()
+    )
+    why = next(
+        _lost(size_range) for size_range in advice.ranges if any(len(size.options) > 1 for size in size_range.sizes)
+    )
     return f"no choice: {why}; fastest measured: {named if len(fastest) <= _MOST_RANGES else 'see --why'}"
 
 
-def _lost(one: Range) -> str:
+def _lost(size_range: Range) -> str:
     """What the option of a range may lose, or why that is not known."""
-    if one.known:
-        return slowdown(one.bound)
-    if all(len(size.options) < 2 for size in one.sizes):
+    if size_range.known:
+        return slowdown(size_range.bound)
+    if all(len(size.options) < 2 for size in size_range.sizes):
         return "nothing to compare"
-    return next(_UNBOUNDED[why] for size in one.sizes if isinstance(why := size.options[one.option].at_most, str))
+    return next(
+        _UNBOUNDED[why] for size in size_range.sizes if isinstance(why := size.options[size_range.option].at_most, str)
+    )
 
 
 def _alone(question: Question) -> str:
@@ -239,29 +245,31 @@ def _by_size(
     for index, size in enumerate(sizes if names else ()):
         known = [effects[index].get(factor) for factor in matter]  # `single 2 to 46 %`: the slowest over the fastest
         cells = [f"{effect.slowest} {extent(effect.least, effect.largest)}" if effect else "-" for effect in known]
-        columns[format_size(size.size) if sized(question) else "time"] = cells + [_cell(size, one) for one in options]
+        columns[format_size(size.size) if sized(question) else "time"] = cells + [
+            _cell(size, option) for option in options
+        ]
     return Table.of(title, columns, notes)
 
 
 def _ranked(advice: Advice) -> list[Option]:
     """Options that may be the best at any size: those taken first, then by the most that they may lose at any size."""
-    options = dict.fromkeys(one.option for one in advice.ranges)
+    options = dict.fromkeys(size_range.option for size_range in advice.ranges)
     possible = {option for size in advice.sizes for option in size.possible}
 
     def worst(option: Option) -> tuple[bool, float, Option]:
         results = [size.options.get(option) for size in advice.sizes]
-        out = any(one is None or one.out for one in results)
-        return out, max(one.bound if one else math.inf for one in results), option
+        out = any(result is None or result.out for result in results)
+        return out, max(result.bound if result else math.inf for result in results), option
 
     return [*options, *sorted(possible - set(options), key=worst)]
 
 
-def _cell(one: AtSize, option: Option) -> str:
+def _cell(size: AtSize, option: Option) -> str:
     """`at most 9 %` of what may be the best, `slower, 4.20x` of what is out; behind it how its launches went."""
-    result = one.options.get(option)
+    result = size.options.get(option)
     if result is None:
-        return "failed" if option in one.failing else "-"
-    failed, of = one.failing.get(option, (0, 0))
+        return "failed" if option in size.failing else "-"
+    failed, of = size.failing.get(option, (0, 0))
     behind = f", failed {failed} of {of}" if failed else ", slow at times" if result.slow_at_times else ""
     if result.out:
         return f"slower, {change(result.ratio)}{behind}"
@@ -331,10 +339,10 @@ def sentences(advised: Advised) -> list[str]:
     by_library: dict[Option, list[Recovery]] = {}
     for recovery in advised.recoveries:
         by_library.setdefault(recovery.isolated, []).append(recovery)
-    remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", one.size)
-               for one in advised.advice.sizes for option, why in one.apart.items()]  # fmt: skip
-    remarks += [(f"{question.name(option)} failed in some launches{{}}.", one.size)
-                for one in advised.advice.sizes for option in one.failing]  # fmt: skip
+    remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", size.size)
+               for size in advised.advice.sizes for option, why in size.apart.items()]  # fmt: skip
+    remarks += [(f"{question.name(option)} failed in some launches{{}}.", size.size)
+                for size in advised.advice.sizes for option in size.failing]  # fmt: skip
     sizes: dict[str, list[int]] = {}
     for line, size in remarks:
         sizes.setdefault(line, []).append(size)
@@ -346,7 +354,7 @@ def sentences(advised: Advised) -> list[str]:
         crossings.append(f"The choice changes {at_about}: {sides}.")
     return [f"{answer[:1].upper()}{answer[1:]}.", *crossings,
             *filter(None, (_recovered(question, steps) for steps in by_library.values())),
-            *(line.replace("{}", at(question, *own), 1) for line, own in sizes.items())]  # fmt: skip
+            *(line.replace("{}", at(question, *members), 1) for line, members in sizes.items())]  # fmt: skip
 
 
 def _between(low: float, high: float) -> str:
@@ -375,8 +383,8 @@ def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
     cost = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
     text = f"{library}{question.place(first.isolated)} takes {cost} the time of {question.place(first.free)}"
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
-    known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
-    unknown = [one.step["isolation"] for one in ordered if not one.decided]
+    known = [f"{recovery.step['isolation']} {_share(recovery)}" for recovery in ordered if recovery.decided]
+    unknown = [recovery.step["isolation"] for recovery in ordered if not recovery.decided]
     texts = [f"recovered by {', '.join(known)}"] * bool(known) + [f"unclear: {', '.join(unknown)}"] * bool(unknown)
     return f"{text}{at(question, first.size)}; {'; '.join(texts)}."
 
@@ -403,10 +411,11 @@ def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
     note = (f"{len(results)} checked: {states['held']} hold, {states['violated']} violated, "
             f"{states['undecided']} undecided")  # fmt: skip
     columns = in_columns_of([result for result in results if result.state == "violated"], {
-        "guideline": lambda one: one.rule, "image": lambda one: one.case.where.image or "",
-        "place": lambda one: f"{one.case.workload} {one.case.where.text}",
-        "ranks": lambda one: str(one.case.where.ranks), "size (B)": lambda one: format_size(one.case["size"]),
-        "against": lambda one: one.against, "times as long": lambda one: times(one.ratio),
+        "guideline": lambda result: result.rule, "image": lambda result: result.case.where.image or "",
+        "place": lambda result: f"{result.case.workload} {result.case.where.text}",
+        "ranks": lambda result: str(result.case.where.ranks),
+        "size (B)": lambda result: format_size(result.case["size"]),
+        "against": lambda result: result.against, "times as long": lambda result: times(result.ratio),
     })  # fmt: skip
     return [Table.of("performance guidelines", columns, (note,))]
 
@@ -414,8 +423,9 @@ def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
 def document(
     advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()
 ) -> dict[str, Any]:
-    guidelines = [{"rule": one.rule, "case": to_builtins(one.case), "against": one.against, "state": one.state,
-                   "times": one.ratio.value, "interval": one.ratio.interval} for one in results]  # fmt: skip
+    guidelines = [{"rule": result.rule, "case": to_builtins(result.case), "against": result.against,
+                   "state": result.state, "times": result.ratio.value, "interval": result.ratio.interval}
+                  for result in results]  # fmt: skip
     return {"advice": list(map(_entry, advices)), "guidelines": guidelines, "cautions": list(cautions)}
 
 
@@ -430,7 +440,8 @@ def _entry(advised: Advised) -> dict[str, Any]:
         ],
         "sizes": [_size(question, size) for size in advice.sizes],
         "crossovers": [_named(question, crossing) for crossing in advised.crossovers],
-        "recovered": [_named(question, one) | {"step": one.step["isolation"]} for one in advised.recoveries],
+        "recovered": [_named(question, recovery) | {"step": recovery.step["isolation"]}
+                      for recovery in advised.recoveries],
     }  # fmt: skip
 
 
@@ -438,20 +449,20 @@ def _named(question: Question, item: Crossover | Recovery) -> dict[str, Any]:
     return {key: question.name(value) if isinstance(value, Option) else value for key, value in vars(item).items()}
 
 
-def _size(question: Question, one: AtSize) -> dict[str, Any]:
+def _size(question: Question, size: AtSize) -> dict[str, Any]:
     return {
-        "size": one.size, "take": question.name(one.take) if one.known else None,
-        "at_most": one.bound if one.known else None,
-        "seconds": median(question.cells[one.size][one.take].medians),
+        "size": size.size, "take": question.name(size.take) if size.known else None,
+        "at_most": size.bound if size.known else None,
+        "seconds": median(question.cells[size.size][size.take].medians),
         "options": {
             question.name(option): {
                 "ratio": result.ratio, "at_most": None if isinstance(result.at_most, str) else result.at_most,
                 "unbounded": result.at_most if isinstance(result.at_most, str) else None, "may_be_best": not result.out,
                 "slow_at_times": result.slow_at_times,
             }
-            for option, result in one.options.items()
+            for option, result in size.options.items()
         },
-        "matters": {factor: result._asdict() for factor, result in factor_effects(question, one).items()},
-        "failed": {question.name(option): count for option, (count, _) in one.failing.items()},
-        "not_compared": {question.name(option): _why(why) for option, why in one.apart.items()},
+        "matters": {factor: result._asdict() for factor, result in factor_effects(question, size).items()},
+        "failed": {question.name(option): count for option, (count, _) in size.failing.items()},
+        "not_compared": {question.name(option): _why(why) for option, why in size.apart.items()},
     }  # fmt: skip

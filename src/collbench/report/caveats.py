@@ -82,7 +82,7 @@ def of_records(rows: Sequence[Record]) -> list[str]:
     lines = list(dict.fromkeys(note for record in measured for note in record.notes)) + _of_clocks(measured)
     lines += [OVERSUBSCRIBED] * any(record.oversubscribed for record in measured)
     lines += [SHARED_GPU] * any(record.shared_gpu for record in measured)
-    lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
+    lines += _of_gpus(measured) + slowest_hosts([slowest for record in measured if (slowest := slowest_of(record))])
     works = [(record.work, record.case) for record in measured if record.work is not None]
     empty = len({case["size"] for work, case in works if work.amount == 0 < case["size"] and case["dtype"]})
     lines += [f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty "
@@ -129,7 +129,7 @@ def slowest_hosts(measured: Sequence[tuple[str, float, str]]) -> list[str]:
     if not measured:
         return []
     hosts = Counter(host for host, *_ in measured).most_common(MOST_HOSTS)
-    _, ratio, machine = max(measured, key=lambda one: one[1])
+    _, ratio, machine = max(measured, key=lambda entry: entry[1])
     named = ", ".join(f"{host} in {number}" for host, number in hosts)
     return [f"slowest rank of {counted(len(measured), 'measurement')}: on {named}; {machine} took up to {ratio:.2f} "
             "times the median machine"]  # fmt: skip
@@ -178,7 +178,7 @@ def in_blocks(cells: Sequence[Cell]) -> list[str]:
 def failed(cells: Sequence[Cell]) -> list[str]:
     """A line for each place in which launches failed: of its cell with most of them how many, and one reason."""
     worst: dict[str, Cell] = {}
-    for cell in sorted(cells, key=lambda one: -one.failed):
+    for cell in sorted(cells, key=lambda cell: -cell.failed):
         worst.setdefault(image_and_place(cell), cell)
     lines = []
     for place in dict.fromkeys(map(image_and_place, cells)):
@@ -323,14 +323,14 @@ def _parameters(rows: Sequence[Comparison]) -> list[str]:
     return [name for name in differing([row.pair.base.case for row in rows]) if name != "measure"]
 
 
-def _unequal(comparison: Comparison, one: Unequal, names: Sequence[str]) -> str:
+def _unequal(comparison: Comparison, unequal: Unequal, names: Sequence[str]) -> str:
     words = row_words(comparison.pair.base.case, names)
-    sides = ((one.base, comparison.pair.base_name), (one.other, comparison.pair.other_name))
+    sides = ((unequal.base, comparison.pair.base_name), (unequal.other, comparison.pair.other_name))
     listed = [(name, [*map("{:g}".format, values[:MOST_VALUES]), *more(len(values) - MOST_VALUES, "more")])
               for values, name in sides if values]  # fmt: skip
     values = ", ".join(f"{' and '.join(words)} ({name})" for name, words in listed)
-    return (f"results differ{words and f', {words}'}: {one.name} {values}; the same software should give the same, so "
-            "the sides do not compute alike")  # fmt: skip
+    return (f"results differ{words and f', {words}'}: {unequal.name} {values}; the same software should give the same, "
+            "so the sides do not compute alike")  # fmt: skip
 
 
 def cpu_waited(rows: Sequence[Comparison]) -> list[str]:

@@ -317,10 +317,11 @@ def restlessness(moved: tuple[Movement, ...], cost: Cost | None) -> str:
 def selftest_document(test: SelfTest) -> dict[str, Any]:
     """The same for programs; differences as shares."""
     cells = [
-        {"operation": operation(one.pair.base.case), "size": one.pair.base.case["size"], "verdict": one.verdict,
-         "why": whole_reason(one), "ratio": one.ratio and one.ratio.value, "interval": one.ratio and one.ratio.interval,
-         "smallest": least}
-        for one, least in zip(test.comparisons, test.smallest, strict=True)
+        {"operation": operation(comparison.pair.base.case), "size": comparison.pair.base.case["size"],
+         "verdict": comparison.verdict, "why": whole_reason(comparison),
+         "ratio": comparison.ratio and comparison.ratio.value,
+         "interval": comparison.ratio and comparison.ratio.interval, "smallest": least}
+        for comparison, least in zip(test.comparisons, test.smallest, strict=True)
     ]  # fmt: skip
     moved = {reading.name: {"least": reading.least, "largest": reading.largest, "readings": reading.readings}
              for reading in test.moved}  # fmt: skip
@@ -336,10 +337,10 @@ def power_table(numbers: Sequence[tuple[Power, float]], run: str, margin: float,
     cells = len(numbers[0][0].differences)
     middle, most = (cells - 1) // 2, max(math.ceil(0.9 * cells) - 1, 0)
     columns = in_columns_of(numbers, {
-        "launches": lambda one: str(one[0].launches), "time": lambda one: format_long(one[1]),
-        "seen in half": lambda one: change(1 + one[0].differences[middle]).removeprefix("+"),
-        "seen in 90 %": lambda one: change(1 + one[0].differences[most]).removeprefix("+"),
-        f"same within {margin * 100:g} %": lambda one: f"{one[0].same} of {cells}",
+        "launches": lambda row: str(row[0].launches), "time": lambda row: format_long(row[1]),
+        "seen in half": lambda row: change(1 + row[0].differences[middle]).removeprefix("+"),
+        "seen in 90 %": lambda row: change(1 + row[0].differences[most]).removeprefix("+"),
+        f"same within {margin * 100:g} %": lambda row: f"{row[0].same} of {cells}",
     })  # fmt: skip
     notes = (
         "seen: the least difference that 80 % of runs show, in half of the comparisons and in 90 % of them",

@@ -61,7 +61,7 @@ def margins_text(margins: Margins) -> str:
 def names_of(answers: Sequence[Answer]) -> AnswerNames:
     """The names of all planned cells."""
     named, shared = apart([_parts(answer) for answer in answers])
-    labels = [", ".join(own) or answer.base.workload for own, answer in zip(named, answers, strict=True)]
+    labels = [", ".join(words) or answer.base.workload for words, answer in zip(named, answers, strict=True)]
     sizes = [size_text(answer.base) for answer in answers]
     times, counts = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
     for number, key in enumerate(zip(labels, sizes, strict=True)):
@@ -192,7 +192,10 @@ def sentence(judgement: Judgement, names: AnswerNames, quote: Callable[[str], st
 
     fails = [f"{of(broken)} broken: {quote(shortened(_cause(broken[0]), LONGEST_REASON))}"] if broken else []
     if losses:
-        named = (f"{quote(shortened(names.of(one), LONGEST_NAME))} {shown_difference(one)}" for one in losses[:NAMED])
+        named = (
+            f"{quote(shortened(names.of(answer), LONGEST_NAME))} {shown_difference(answer)}"
+            for answer in losses[:NAMED]
+        )
         listed = " and ".join((", ".join(named), *more(len(losses) - NAMED, "more")))
         fails.append(f"{of(losses)} slower by more than {margin}: {listed}")
     rest = [f"{len(passed)} pass"] if passed else []
@@ -289,12 +292,12 @@ def tables(judgement: Judgement, names: AnswerNames, every: bool = False, comple
     shown = ordered if every else grave[:MOST_ROWS] if grave else ordered[:NEAREST]
     difference: dict[str, Callable[[Answer], str]] = {"difference": shown_difference}
     if complete:
-        difference = {"difference (%)": lambda one: "".join(_percents(one)[:1]),
-                      f"difference{INTERVAL}": lambda one: " .. ".join(_percents(one)[1:])}  # fmt: skip
+        difference = {"difference (%)": lambda answer: "".join(_percents(answer)[:1]),
+                      f"difference{INTERVAL}": lambda answer: " .. ".join(_percents(answer)[1:])}  # fmt: skip
     columns = in_columns_of(shown, {
-        "answer": lambda one: one.state, "what": lambda one: names.cells[id(one)],
-        "size (B)": lambda one: names.sizes[id(one)], **difference,
-        "base": lambda one: _time(one, "base"), "other": lambda one: _time(one, "other"),
+        "answer": lambda answer: answer.state, "what": lambda answer: names.cells[id(answer)],
+        "size (B)": lambda answer: names.sizes[id(answer)], **difference,
+        "base": lambda answer: _time(answer, "base"), "other": lambda answer: _time(answer, "other"),
         **({"why": why} if complete else {}),
     })  # fmt: skip
     left_out = [f"every cell: --all ({len(ordered) - len(shown)} more)"] * (len(ordered) > len(shown))
@@ -328,7 +331,7 @@ def _reason_lines(judgement: Judgement) -> list[str]:
 
 def in_order(judgement: Judgement) -> list[Answer]:
     """Every planned cell: what is broken, losses, what is not answered, and no losses, those nearest to one first."""
-    passed = sorted(judgement.of("no loss"), key=lambda one: -upper(one))
+    passed = sorted(judgement.of("no loss"), key=lambda answer: -upper(answer))
     return [*judgement.of("broken"), *judgement.of("loss"), *judgement.of("no answer"), *passed]
 
 

@@ -170,8 +170,8 @@ def _order_of(where: Where) -> _PlaceOrder:
 
 def apart(named: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
     """Of each name the facts that not all names have; and those that all have."""
-    shared = [fact for fact in next(iter(named), ()) if all(fact in own for own in named)]
-    return [[fact for fact in own if fact not in shared] for own in named], shared
+    shared = [fact for fact in next(iter(named), ()) if all(fact in facts for facts in named)]
+    return [[fact for fact in facts if fact not in shared] for facts in named], shared
 
 
 def size_text(case: Case) -> str:

@@ -45,17 +45,17 @@ class SeriesNames:
 
     def __init__(self, all_series: Sequence[CellSeries]) -> None:
         parts = [heading(line.case).split(", ") for line in all_series]
-        settings, shared = apart([own[1:] for own in parts])  # the operation is always named
+        settings, shared = apart([words[1:] for words in parts])  # the operation is always named
         places, machines = {place_name(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)
         self._names = {
-            one: SeriesName(", ".join((name, *setting)), place_name(one.case) * (len(places) > 1), size_text(one.case),
-                            one.machine * (len(machines) > 1))
-            for one, (name, *_), setting in zip(all_series, parts, settings, strict=True)
+            series: SeriesName(", ".join((name, *setting)), place_name(series.case) * (len(places) > 1),
+                               size_text(series.case), series.machine * (len(machines) > 1))
+            for series, (name, *_), setting in zip(all_series, parts, settings, strict=True)
         }  # fmt: skip
         self._sizes: dict[SeriesName, set[int]] = {}
-        for one, name in self._names.items():
-            self._sizes.setdefault(name._replace(size=""), set()).add(one.case["size"] or 0)
+        for series, name in self._names.items():
+            self._sizes.setdefault(name._replace(size=""), set()).add(series.case["size"] or 0)
 
     def __getitem__(self, series: CellSeries) -> SeriesName:
         return self._names[series]
@@ -106,16 +106,18 @@ def sentence(history: History, names: SeriesNames) -> str:
         cells = f" in {len(event.changes)} of {counted(tested, 'cell')}"
         where = f" for {' and '.join(names.groups(change.series for change in event.changes))}"
         facts = f", with {briefly(event.facts[event.run])}" if event.run in event.facts else ""
-        size = _ratios(one.ratio.value for one in event.changes).replace("+", "").replace("-", "")
+        size = _ratios(step.ratio.value for step in event.changes).replace("+", "").replace("-", "")
         size = size if "%" in size else f"a factor of {size.removesuffix('x')}"
         texts = [f"{start}{'slower' if event.slower else 'faster'} by {size} since {runs[event.run].day}{end}"
                 for end in (where + facts, cells + facts, where, cells)]  # fmt: skip
         return next(filter(_short, texts), texts[-1])
     if history.latest:
-        one = history.latest[0]
-        series, ratio = one.cells[0]
-        texts = [f"no change yet, but the latest run lies outside in {len(one.cells)} of {counted(one.of, 'cell')}"]
-        farthest = f"{texts[0]}{', farthest' * (len(one.cells) > 1)}: {next(iter(names.groups([series])))}"
+        latest = history.latest[0]
+        series, ratio = latest.cells[0]
+        texts = [
+            f"no change yet, but the latest run lies outside in {len(latest.cells)} of {counted(latest.of, 'cell')}"
+        ]
+        farthest = f"{texts[0]}{', farthest' * (len(latest.cells) > 1)}: {next(iter(names.groups([series])))}"
         texts.append(f"{farthest}, {change(ratio)}")
         return texts[_short(texts[1])]
     none = f"no change beyond {history.margin * 100:g} %"
@@ -152,7 +154,7 @@ def grid(history: History, names: SeriesNames) -> Table:
     for event in history.events:
         facts = event.facts.get(event.run) or next(iter(event.facts.values()), {})
         near = f" on {history.runs[min(event.facts)].day}" if facts and event.run not in event.facts else ""
-        ratios = {one.series: one.ratio.value for one in event.changes}
+        ratios = {step.series: step.ratio.value for step in event.changes}
         groups.append((event.run, ratios, f"{briefly(facts)}{near}" if facts else ""))
     rows = [
         (history.runs[run].day, _ratios(ratios[series] for series in members), name, reason)
@@ -206,15 +208,15 @@ def caveats(history: History, names: SeriesNames) -> list[str]:
     """What could mislead, the gravest first."""
     runs, correlation, every = history.runs, history.correlation, [cell.series for cell in history.cells]
     lacking: dict[str, list[CellSeries]] = {}
-    for one in every:
-        if one.missing is not None:
-            lacking.setdefault(f"no record since run {runs[one.missing].name}", []).append(one)
-        elif one.lacks:
-            text = f"not measured in run {runs[one.last].name}, {_lack_text(one.lacks)}"
-            lacking.setdefault(text, []).append(one)
+    for series in every:
+        if series.missing is not None:
+            lacking.setdefault(f"no record since run {runs[series.missing].name}", []).append(series)
+        elif series.lacks:
+            text = f"not measured in run {runs[series.last].name}, {_lack_text(series.lacks)}"
+            lacking.setdefault(text, []).append(series)
     lines = [f"{why}: {', '.join(names.groups(cells))}" for why, cells in lacking.items()]
     if history.latest and history.events:
-        outside = counted(sum(len(one.cells) for one in history.latest), "cell")
+        outside = counted(sum(len(latest.cells) for latest in history.latest), "cell")
         lines.append(f"the latest run lies outside its level in {outside}; a change needs {LEAST} runs")
     if any(line.tested for line in every):
         known = f"neighbouring runs resemble each other (r = {correlation.estimate:.2f})"
@@ -264,10 +266,10 @@ def _row(change: Change, event: Event, runs: Sequence[TimedRun], names: SeriesNa
             in_full(event.facts.get(event.run, {})))  # fmt: skip
 
 
-def _cell(one: Trend, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
-    series, gaps = one.series, one.series.gaps
-    now = series.time(one.levels[-1]) if series.points else None
-    days = ", ".join(f"{percents(change.ratio.value)} % since {runs[change.run].day}" for change in one.changes)
+def _cell(trend: Trend, runs: Sequence[TimedRun], names: SeriesNames) -> tuple[str, ...]:
+    series, gaps = trend.series, trend.series.gaps
+    now = series.time(trend.levels[-1]) if series.points else None
+    days = ", ".join(f"{percents(change.ratio.value)} % since {runs[change.run].day}" for change in trend.changes)
     gap = max(gaps, key=lambda gap: gap.run, default=None)
     lacks = f"{counted(len(gaps), 'run')}, the latest {runs[gap.run].name}: {_lack_text(gap.lacks)}" if gap else ""
     return (*names[series], format_duration(now.value) if now else "",
@@ -287,9 +289,9 @@ def document(history: History, names: SeriesNames) -> dict[str, Any]:
              "cells": [str(names[change.series]) for change in event.changes]}
             for event in history.events
         ],
-        "latest": [{"run": one.run, "of": one.of,
-                    "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in one.cells]}
-                   for one in history.latest],
+        "latest": [{"run": latest.run, "of": latest.of,
+                    "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in latest.cells]}
+                   for latest in history.latest],
         "cells": [
             {"name": str(names[cell.series]), "tested": cell.series.tested, **to_builtins(cell.series),
              "changes": [{"run": change.run, "between": change.between, "ratio": to_builtins(change.ratio),
@@ -311,24 +313,24 @@ CAPTION = (
 )
 
 
-def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) -> None:
+def _paint(axes: Axes, trend: Trend, runs: Sequence[TimedRun], renewed: set[int]) -> None:
     """`renewed` are the numbers of runs in which the environment of this cell changed."""
-    numbers, times = [point.run for point in one.series.points], [point.time.value for point in one.series.points]
-    gaps = [gap.run for gap in one.series.gaps if not gap.measured]
+    numbers, times = [point.run for point in trend.series.points], [point.time.value for point in trend.series.points]
+    gaps = [gap.run for gap in trend.series.gaps if not gap.measured]
     for run in renewed:
         axes.axvline(run - 0.5, color=OPEN, linewidth=0.9, linestyle=":")
-    lows, highs = zip(*(point.time.interval or (math.nan, math.nan) for point in one.series.points), strict=True)
+    lows, highs = zip(*(point.time.interval or (math.nan, math.nan) for point in trend.series.points), strict=True)
     axes.vlines(numbers, lows, highs, color=OPEN, linewidth=1.0)
     (dots,) = axes.plot(numbers, times, "o", markersize=3, color=SERIES[0])
     render.mark(dots, 0)
-    for level in one.levels:
+    for level in trend.levels:
         span = numbers[level.start] - 0.5, numbers[level.stop - 1] + 0.5
-        axes.plot(span, [one.series.time(level).value] * 2, color=INK, linewidth=1.4)
-    for step in one.changes:
+        axes.plot(span, [trend.series.time(level).value] * 2, color=INK, linewidth=1.4)
+    for step in trend.changes:
         (first, last), colour = step.between, WORSE if step.slower else BETTER
         axes.axvspan(first - 0.5, last - 0.5, color=colour, alpha=0.15, linewidth=0)
         axes.axvline(step.run - 0.5, color=colour, linewidth=1.8)
-    _scale(axes, one, times)
+    _scale(axes, trend, times)
     axes.plot(gaps, [axes.get_ylim()[0]] * len(gaps), "x", color=WORSE, markersize=6, clip_on=False)
     days = range(0, len(runs), -(-len(runs) // 6))
     axes.set_xticks(days, [runs[number].started.strftime("%b %d") for number in days])
@@ -336,14 +338,14 @@ def _paint(axes: Axes, one: Trend, runs: Sequence[TimedRun], renewed: set[int]) 
     axes.grid(visible=False, axis="x")
 
 
-def _scale(axes: Axes, one: Trend, times: Sequence[float]) -> None:
+def _scale(axes: Axes, trend: Trend, times: Sequence[float]) -> None:
     """Around the levels, so that one slow run does not hide them; what lies beyond is drawn at the edge."""
-    levels = [one.series.time(level).value for level in one.levels]
+    levels = [trend.series.time(level).value for level in trend.levels]
     low, high = min(min(levels), float(np.quantile(times, 0.05))), max(max(levels), float(np.quantile(times, 0.95)))
     room = max((high - low) * 0.35, high * 0.03)
     low, high = low - room, high + room
-    above = [point.run for point in one.series.points if point.time.value > high]
-    below = [point.run for point in one.series.points if point.time.value < low]
+    above = [point.run for point in trend.series.points if point.time.value > high]
+    below = [point.run for point in trend.series.points if point.time.value < low]
     axes.plot(above, [high] * len(above), "^", color=SERIES[0], markersize=5, clip_on=False)
     axes.plot(below, [low] * len(below), "v", color=SERIES[0], markersize=5, clip_on=False)
     axes.set_ylim(low, high)
@@ -366,7 +368,7 @@ def page(history: History, names: SeriesNames) -> str:
         RequestError: Jinja or Matplotlib is not installed.
     """
     trends = {cell.series: cell for cell in history.cells}
-    latest = sorted(history.events[0].changes, key=lambda one: -abs(one.ratio.value - 1)) if history.events else []
+    latest = sorted(history.events[0].changes, key=lambda step: -abs(step.ratio.value - 1)) if history.events else []
     order = (*latest, *(change for event in history.events[1:] for change in event.changes))
     changed = [trends[series] for series in dict.fromkeys(change.series for change in order)]
     others = [cell for cell in history.cells if not cell.changes and cell.series.points]
@@ -388,12 +390,14 @@ def _plots(title: str, cells: Sequence[Trend], most: int, history: History, name
     lines = [CAPTION] * bool(cells)
     lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] * (len(cells) > most)
     runs, figures = history.runs, []
-    for number, one in enumerate(cells[:most]):
+    for number, trend in enumerate(cells[:most]):
+        series = trend.series
         renewed = {renewal.run for renewal in history.renewals
-                   if (renewal.side, renewal.machine) == (side_of(one.series.case), one.series.machine)}  # fmt: skip
-        levels = [f"{format_duration(one.series.time(level).value)} from {runs[one.series.points[level.start].run].day}"
-                  for level in one.levels]  # fmt: skip
-        figures.append(render.draw(f"{title.split()[-1]}-{number}", str(names[one.series]), "",
-                            partial(_paint, one=one, runs=runs, renewed=renewed),
-                            TOP if one.changes and not number else SIZE, f"Levels: {'; '.join(levels)}."))  # fmt: skip
+                   if (renewal.side, renewal.machine) == (side_of(series.case), series.machine)}  # fmt: skip
+        levels = [f"{format_duration(series.time(level).value)} from {runs[series.points[level.start].run].day}"
+                  for level in trend.levels]  # fmt: skip
+        figures.append(render.draw(f"{title.split()[-1]}-{number}", str(names[series]), "",
+                            partial(_paint, trend=trend, runs=runs, renewed=renewed),
+                            SIZE if number or not trend.changes else TOP,
+                            f"Levels: {'; '.join(levels)}."))  # fmt: skip
     return Section(title, tuple(lines), figures=tuple(figures))

@@ -157,16 +157,18 @@ def _where(series: LinkSeries) -> tuple[str, str, str]:
     return heading(series.case, with_ranks=False), place_name(series.case), series.transport
 
 
-def _point(one: Prediction | Refusal) -> str:
-    return f"{one.question.ranks} ranks" + (f", {format_size(one.question.size or 0)}" if one.series.sized else "")
+def _point(answer: Prediction | Refusal) -> str:
+    return f"{answer.question.ranks} ranks" + (
+        f", {format_size(answer.question.size or 0)}" if answer.series.sized else ""
+    )
 
 
 def _warnings(answers: Answers) -> list[str]:
     """What could mislead, the gravest first, each line once with what it is true of."""
     lines: list[tuple[str, str]] = []
-    for one in answers.predictions:
-        wrong = ["contradicted: the measured median is outside of the interval"] * (one.standing == "contradicted")
-        lines += [(line, _point(one)) for line in (*wrong, *remarks(one))]
+    for answer in answers.predictions:
+        wrong = ["contradicted: the measured median is outside of the interval"] * (answer.standing == "contradicted")
+        lines += [(line, _point(answer)) for line in (*wrong, *remarks(answer))]
     lines += [(f"refused: {reason(refusal)}", _point(refusal)) for refusal in answers.refusals]
     for fitted in answers.fits:
         why = [f"no model: {why_unfit(fitted)}"] if isinstance(fitted, Unfit) else _left_out(fitted.series)
@@ -180,23 +182,23 @@ def _warnings(answers: Answers) -> list[str]:
     return [*warnings, *cautions(used)]
 
 
-def remarks(one: Prediction) -> list[str]:
+def remarks(prediction: Prediction) -> list[str]:
     """What a reader of a prediction must know."""
-    series, ranks, lines = one.series, one.question.ranks, []
+    series, ranks, lines = prediction.series, prediction.question.ranks, []
     known = f"{', '.join(map(str, series.ranks))} ranks measured"
     growth = series.unknown_growth(ranks)
     if growth is not None:
         needs = f"other ranks need {FEWEST_RANKS} measured rank counts, and there are"
         why = {"far": "too far from the", "few": needs, "folded": "algorithms have other steps off powers of two;"}
         lines.append(f"no interval: {why[growth]} {known}")
-    elif one.interval is not None and ranks not in series.ranks and one.pieces[0].rivals:
-        names = ", ".join(rival.shape.name for rival in one.pieces[0].rivals)
+    elif prediction.interval is not None and ranks not in series.ranks and prediction.pieces[0].rivals:
+        names = ", ".join(rival.shape.name for rival in prediction.pieces[0].rivals)
         lines.append(f"the interval covers {names} too, as likely")
     smallest, largest = series.known_sizes(ranks)
-    if series.sized and not smallest <= (one.question.size or 0) <= largest:
+    if series.sized and not smallest <= (prediction.question.size or 0) <= largest:
         lines.append(f"no interval: beyond the sizes measured, {format_size(smallest)} to {format_size(largest)}")
-    elif one.interval is not None and len(one.pieces) > 1:
-        low, high = min(piece.high for piece in one.pieces), max(piece.low for piece in one.pieces)
+    elif prediction.interval is not None and len(prediction.pieces) > 1:
+        low, high = min(piece.high for piece in prediction.pieces), max(piece.low for piece in prediction.pieces)
         lines.append(f"the interval covers both models, up to {format_size(low)} and from {format_size(high)}")
     return lines
 
@@ -245,11 +247,11 @@ def _next(answers: Answers) -> list[str]:
 def document(answers: Answers, steps: Sequence[TrainingStep]) -> dict[str, Any]:
     """Everything of one run; seconds and bytes, null where there is none."""
 
-    def entry(one: Model | Unfit | Prediction | Refusal) -> dict[str, Any]:
-        return {"case": to_builtins(one.series.case), "transport": one.series.transport or None}
+    def entry(item: Model | Unfit | Prediction | Refusal) -> dict[str, Any]:
+        return {"case": to_builtins(item.series.case), "transport": item.series.transport or None}
 
-    def point(one: Prediction | Refusal) -> dict[str, Any]:
-        return {**entry(one), "ranks": one.question.ranks, "bytes": one.question.size}
+    def point(answer: Prediction | Refusal) -> dict[str, Any]:
+        return {**entry(answer), "ranks": answer.question.ranks, "bytes": answer.question.size}
 
     return {
         "run": answers.name, "simulated": answers.simulated, "answer": sentence(answers),
@@ -297,8 +299,8 @@ def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     names, shared = apart([[*operation(group[0].case).split(", "), ranks_of(group[0].case)] for group in groups])
     places = list(dict.fromkeys(place_name(step.case) for group in groups for step in group))
     rows: list[tuple[str, ...]] = []
-    for group, own in zip(groups, names, strict=True):
-        name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else own))
+    for group, words in zip(groups, names, strict=True):
+        name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else words))
         texts = {}
         for step in group:  # `46.5 ms, +20 %`
             miss = "" if step.error is None else f", {change(1 + step.error)}"

@@ -140,8 +140,8 @@ def time_each(work: Work, seconds: float) -> float:
 def each_of(works: Iterable[Work]) -> str:
     """` a request` where `time_each` gives the time of one request, of all these works; else empty."""
     units = {_ONE.get(work.unit, "") if work.shown == "time" else "" for work in works}
-    one = units.pop() if len(units) == 1 else ""
-    return f" a {one}" if one else ""
+    unit = units.pop() if len(units) == 1 else ""
+    return f" a {unit}" if unit else ""
 
 
 class Scale(NamedTuple):
@@ -164,10 +164,10 @@ def time_scale(seconds: Iterable[float]) -> Scale:
     if not positive:
         return Scale("us", format_us)
     least, most = min(positive), max(positive)
-    unit, one = next((known for known in _TIMES if least >= known[1]), _TIMES[-1])
-    if most >= MANY * one:
+    unit, factor = next((known for known in _TIMES if least >= known[1]), _TIMES[-1])
+    if most >= MANY * factor:
         return Scale("", format_duration)
-    return Scale(unit, lambda value: four_digits(value / one))
+    return Scale(unit, lambda value: four_digits(value / factor))
 
 
 def rate_scale(shown: Sequence[tuple[Work, float]]) -> Scale:
@@ -175,10 +175,10 @@ def rate_scale(shown: Sequence[tuple[Work, float]]) -> Scale:
     units = {work.unit for work, _ in shown}
     if len(units) != 1:
         return Scale("", lambda work, seconds: f"{_rounded(rate(work, seconds))} {RATES[work.unit][0]}")
-    name, one = RATES[units.pop()]
-    if name == "GB/s" and any(seconds > 0.0 and work.amount / seconds < one for work, seconds in shown):
-        name, one = "MB/s", 1e6
-    return Scale(name, lambda work, seconds: _rounded(work.amount / seconds / one if seconds > 0.0 else None))
+    name, factor = RATES[units.pop()]
+    if name == "GB/s" and any(seconds > 0.0 and work.amount / seconds < factor for work, seconds in shown):
+        name, factor = "MB/s", 1e6
+    return Scale(name, lambda work, seconds: _rounded(work.amount / seconds / factor if seconds > 0.0 else None))
 
 
 def _rounded(value: float | None) -> str:
@@ -194,8 +194,8 @@ class Units:
     """Columns of rates and times, by heading, in the units that suit all rows; `shown` are the values of all."""
 
     def __init__(self, shown: Sequence[tuple[Work, float]]) -> None:
-        self._rates = rate_scale([one for one in shown if one[0].shown == "rate"])
-        self._times = time_scale(time_each(*one) for one in shown)
+        self._rates = rate_scale([entry for entry in shown if entry[0].shown == "rate"])
+        self._times = time_scale(time_each(*entry) for entry in shown)
         self._each = self._times._replace(unit=self._times.unit and self._times.unit + each_of(w for w, _ in shown))
 
     def rates(self, name: str, rows: Iterable[MeasuredWork], without: str = "") -> dict[str, list[str]]:

@@ -115,7 +115,9 @@ def _grid(published: Paper, kind: ContainerKind, verdicts: Sequence[JudgedConclu
         for judgement in verdicts
     )  # fmt: skip
     notes = ("; ".join(filter(None, (title_of(kind), _DECIDED))),)
-    holds, fails, unclear, unmeasured = ([one.verdict for one in verdicts].count(verdict) for verdict in VERDICTS)
+    holds, fails, unclear, unmeasured = (
+        [judgement.verdict for judgement in verdicts].count(verdict) for verdict in VERDICTS
+    )
     sentence = (f"{published.reference}: of {len(verdicts)} conclusions {holds} hold{'s' * (holds == 1)} here, "
                 f"{fails} do{'es' * (fails == 1)} not, {unclear} unclear, {unmeasured} not measured")  # fmt: skip
     return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
@@ -136,18 +138,21 @@ def _caveats(judged: Sequence[_Judged]) -> Iterator[str]:
     """What could mislead, the gravest first: other verdicts elsewhere, why cells are no evidence, what disturbed."""
     (_, first), *others = judged
     for kind, verdicts in others:
-        differing = [f"{two.conclusion.number} {two.verdict}" for one, two in zip(first, verdicts, strict=True)
-                     if two.evidence and one.verdict != two.verdict]  # fmt: skip
+        differing = [f"{other.conclusion.number} {other.verdict}"
+                     for judgement, other in zip(first, verdicts, strict=True)
+                     if other.evidence and judgement.verdict != other.verdict]  # fmt: skip
         if differing:
             yield f"at {title_of(kind)}: {', '.join(differing)}"
     reasons: dict[str, list[str]] = {}
-    for one in first:
-        whys = [one.conclusion.lacking]
-        whys += [_reason(evidence) for evidence in one.evidence if evidence.verdict in ("unclear", "not measured")]
-        whys += [part.part.lacking for part in one.parts]
-        whys += [line for part in one.parts for line in _refused(part).values()]
+    for judgement in first:
+        whys = [judgement.conclusion.lacking]
+        whys += [
+            _reason(evidence) for evidence in judgement.evidence if evidence.verdict in ("unclear", "not measured")
+        ]
+        whys += [part.part.lacking for part in judgement.parts]
+        whys += [line for part in judgement.parts for line in _refused(part).values()]
         for why in dict.fromkeys(filter(None, whys)):
-            reasons.setdefault(why, []).append(str(one.conclusion.number))
+            reasons.setdefault(why, []).append(str(judgement.conclusion.number))
     yield from (f"{', '.join(numbers)}: {why}" for why, numbers in reasons.items())
     cells, lines = _cells(first)
     yield from (*lines, *disturbances(cells), *waited(cells))
@@ -169,15 +174,19 @@ def _cells(judged: Iterable[JudgedConclusion]) -> tuple[list[Cell], list[str]]:
 def _next(judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
     """The launch plans that measure the rest; else more launches, where intervals are too wide."""
     plans: dict[str, list[str]] = {}
-    for one in judged:
-        if one.verdict in ("unclear", "not measured") and one.cells[0] < one.cells[1]:
-            for plan in one.conclusion.plans:
-                plans.setdefault(plan, []).append(str(one.conclusion.number))
+    for judgement in judged:
+        if judgement.verdict in ("unclear", "not measured") and judgement.cells[0] < judgement.cells[1]:
+            for plan in judgement.conclusion.plans:
+                plans.setdefault(plan, []).append(str(judgement.conclusion.number))
     if plans:
         first, *others = [f"{plan} ({','.join(numbers)})" for plan, numbers in plans.items()]
         then = f", then {', '.join(others)}" if others else ""
         return (f"next: collbench launch {first.replace('(', '(for ')}{then}",)
-    wide = [str(one.conclusion.number) for one in judged if one.verdict == "unclear" and one.cells[0] == one.cells[1]]
+    wide = [
+        str(judgement.conclusion.number)
+        for judgement in judged
+        if judgement.verdict == "unclear" and judgement.cells[0] == judgement.cells[1]
+    ]
     return (f"next: more launches of the same plan narrow the intervals of {', '.join(wide)}",) if wide else ()
 
 
@@ -190,22 +199,23 @@ def _evidence(
     """The parts of all conclusions, without `whole` of those that were measured; and every cell that bears on one."""
     at = f": {title_of(kind)}" if title_of(kind) else ""
     parts = tuple(
-        (str(one.conclusion.number), _name(part), part.verdict, str(part.support),
+        (str(judgement.conclusion.number), _name(part), part.verdict, str(part.support),
          str(part.against), str(part.open), str(part.total), str(part.needed), _lacks(part))
-        for one in judged for part in one.parts if part.evidence or whole
+        for judgement in judged for part in judgement.parts if part.evidence or whole
     )  # fmt: skip
     columns = ("no.", "part", "verdict", "hold", "do not", "unclear", "of", "needed", "not measured")
     yield without_empty(Table(f"parts of the conclusions of {published.reference}{at}", columns, parts))
     numbered = [(str(judgement.conclusion.number), cell) for judgement in judged for cell in judgement.evidence]
     cases: dict[str, list[Case]] = {}
-    for _, one in numbered:
-        cases.setdefault(one.sides[0].case.workload, []).append(one.sides[0].case)
-    runs = {one.sides[0].run for _, one in numbered}
+    for _, evidence in numbered:
+        cases.setdefault(evidence.sides[0].case.workload, []).append(evidence.sides[0].case)
+    runs = {evidence.sides[0].run for _, evidence in numbered}
     rows = dict.fromkeys(
-        (number, _cell(one, cases[one.sides[0].case.workload]), Path(one.sides[0].run).name if len(runs) > 1 else "",
-         one.verdict or "compared with", _difference(one.ratio), _in_paper(published, one),
-         shorten(_reason(one), 40, placeholder=" ..."))
-        for number, one in numbered
+        (number, _cell(evidence, cases[evidence.sides[0].case.workload]),
+         Path(evidence.sides[0].run).name if len(runs) > 1 else "",
+         evidence.verdict or "compared with", _difference(evidence.ratio), _in_paper(published, evidence),
+         shorten(_reason(evidence), 40, placeholder=" ..."))
+        for number, evidence in numbered
     )  # fmt: skip
     heads = ("no.", "cell", "run", "verdict", "difference", "in the paper", "why")
     cells, lines = _cells(judged)
@@ -213,11 +223,11 @@ def _evidence(
     yield replace(table, notes=(_TIMES, *lines, *cautions(cells)) if rows else ())
 
 
-def _in_paper(published: Paper, one: Evidence) -> str:
+def _in_paper(published: Paper, evidence: Evidence) -> str:
     """`pc -4 %, server -4 %`: differences of time that follow from published Diff%, or their bounds."""
     lines = []
     for figure in published.experiments:
-        if figure.cell is None or not figure.cell.takes(one.sides[0].case):
+        if figure.cell is None or not figure.cell.takes(evidence.sides[0].case):
             continue
         if figure.diff is not None:
             share = 1 - figure.diff / 100
@@ -227,9 +237,9 @@ def _in_paper(published: Paper, one: Evidence) -> str:
     return ", ".join(lines)
 
 
-def _cell(one: Evidence, among: Sequence[Case]) -> str:
+def _cell(evidence: Evidence, among: Sequence[Case]) -> str:
     """`dd (count 16)`, by what tells it from those `among` it; `ps_bcast, 4 workers: multi MPICH over single MPICH`."""
-    base, other, *few = one.sides
+    base, other, *few = evidence.sides
     workers = counted(base["workers"], "worker" if base.case["backend"] == "mpi" else "GPU")
     if few:
         return (f"{base.case.workload}, {base.case.where.policy}, {few[0]['workers']} to {workers}: growth of "
@@ -238,22 +248,22 @@ def _cell(one: Evidence, among: Sequence[Case]) -> str:
         return f"{base.case.workload}, {workers}: {other.name} over {base.name}"
     if base.case.workload == "parameter_server":
         return f"{other.name} over {base.name}"
-    figures = ", ".join(f"{value:,.10g} {name}" for name, value in one.figures.items())
+    figures = ", ".join(f"{value:,.10g} {name}" for name, value in evidence.figures.items())
     far = "far over near" if other.case["affinity"] != base.case["affinity"] else ""
     return ", ".join(word for word in (case_words(base.case, among), figures, far) if word)
 
 
-def _reason(one: Evidence) -> str:
+def _reason(evidence: Evidence) -> str:
     """Why a cell is no evidence, or not enough; or what its median hides."""
-    if one.why is not None and one.comparison is not None:
-        return reason(one.why, one.comparison.blocks)
-    if one.reason == "devices":
-        return f"not known to be one device: {one.detail[0]} on the host, {one.detail[1]} in containers"
-    slow = one.comparison.slow if one.comparison else None
+    if evidence.why is not None and evidence.comparison is not None:
+        return reason(evidence.why, evidence.comparison.blocks)
+    if evidence.reason == "devices":
+        return f"not known to be one device: {evidence.detail[0]} on the host, {evidence.detail[1]} in containers"
+    slow = evidence.comparison.slow if evidence.comparison else None
     words = {"references": "not all that it is compared with is known", "crowded": "more ranks than cores",
              "not alternated": "host and container were not measured alternately",
              "": slow_text(slow) if slow else ""}  # fmt: skip
-    return words[one.reason]
+    return words[evidence.reason]
 
 
 def _lacks(part: PartVerdict) -> str:
@@ -272,7 +282,7 @@ def _ratios(published: Paper, items: Sequence[Item]) -> Table:
     """Published ratios of times, those first that runs have too."""
     measured = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
     rows = tuple((ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
-                 for ratio, here in sorted(measured, key=lambda one: one[1] is None))  # fmt: skip
+                 for ratio, here in sorted(measured, key=lambda row: row[1] is None))  # fmt: skip
     notes = ("times of different machines are not comparable, so all are ratios",) * bool(rows)
     return Table(f"ratios of {published.reference}", ("ratio", "in the paper", "here"), rows, notes)
 
@@ -293,22 +303,23 @@ def _measured(ratio: Ratio, items: Sequence[Item]) -> Estimate | None:
 def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
     """Ratios of times with their intervals; verdicts and reasons are those of `judge`."""
 
-    def cell(one: Evidence) -> dict[str, Any]:
-        cases = [to_builtins(side.case) for side in one.sides]
-        ratio = None if one.ratio is None else {"value": one.ratio.value, "interval": one.ratio.interval}
-        return {"run": one.sides[0].run, "base": cases[0], "other": cases[1], "verdict": one.verdict, "ratio": ratio,
-                "reason": one.reason or None, "detail": one.detail or [_reason(one)] * bool(one.why)}  # fmt: skip
+    def cell(evidence: Evidence) -> dict[str, Any]:
+        cases = [to_builtins(side.case) for side in evidence.sides]
+        ratio = None if evidence.ratio is None else {"value": evidence.ratio.value, "interval": evidence.ratio.interval}
+        return {"run": evidence.sides[0].run, "base": cases[0], "other": cases[1], "verdict": evidence.verdict,
+                "ratio": ratio, "reason": evidence.reason or None,
+                "detail": evidence.detail or [_reason(evidence)] * bool(evidence.why)}  # fmt: skip
 
-    def part(one: PartVerdict) -> dict[str, Any]:
-        return {"part": _name(one), "verdict": one.verdict, "cells": one.total,
-                "needed": one.needed, "hold": one.support, "do_not_hold": one.against, "unclear": one.open,
-                "evidence": list(map(cell, one.evidence))}  # fmt: skip
+    def part(judged_part: PartVerdict) -> dict[str, Any]:
+        return {"part": _name(judged_part), "verdict": judged_part.verdict, "cells": judged_part.total,
+                "needed": judged_part.needed, "hold": judged_part.support, "do_not_hold": judged_part.against,
+                "unclear": judged_part.open, "evidence": list(map(cell, judged_part.evidence))}  # fmt: skip
 
-    def conclusion(one: JudgedConclusion) -> dict[str, Any]:
-        return {"number": one.conclusion.number, "text": one.conclusion.text, "verdict": one.verdict,
-                "measured": one.cells[0], "cells": one.cells[1], "plans": one.conclusion.plans,
-                "decided_by": None if one.deciding is None else cell(one.deciding),
-                "parts": list(map(part, one.parts))}  # fmt: skip
+    def conclusion(judgement: JudgedConclusion) -> dict[str, Any]:
+        return {"number": judgement.conclusion.number, "text": judgement.conclusion.text, "verdict": judgement.verdict,
+                "measured": judgement.cells[0], "cells": judgement.cells[1], "plans": judgement.conclusion.plans,
+                "decided_by": None if judgement.deciding is None else cell(judgement.deciding),
+                "parts": list(map(part, judgement.parts))}  # fmt: skip
 
     places = [{"place": kind.place or None, "storage": kind.storage, "isolation": kind.step,
                "verdicts": dict(Counter(judgement.verdict for judgement in verdicts)),
@@ -325,8 +336,8 @@ def decidable(published: Paper, judged: Sequence[JudgedConclusion], missing: Col
     words = {(True, True): "can decide", (True, False): "can only confirm",
              (False, True): "can only contradict", (False, False): "cannot decide"}  # fmt: skip
     able: dict[str, list[str]] = {word: [] for word in words.values()}
-    for one in judged:
-        able[words[one.can_confirm, one.can_refute]].append(str(one.conclusion.number))
+    for judgement in judged:
+        able[words[judgement.can_confirm, judgement.can_refute]].append(str(judgement.conclusion.number))
     texts = [f"{word} {', '.join(numbers)}" for word, numbers in able.items() if numbers]
     lines = [f"  conclusion {judgement.conclusion.number}: {'; '.join(dict.fromkeys(_why_open(judgement, missing)))}"
              for judgement in judged if not (judgement.can_confirm and judgement.can_refute)]  # fmt: skip

@@ -90,8 +90,8 @@ def lined_up(heads: Sequence[str], rows: Sequence[Sequence[str]], right: bool = 
     """Like tabulate's style `simple`; where that is wider than `LONGEST_LINE`, cells are broken into lines."""
     titles = [head.split("\n") for head in heads]
     columns = [[line for cell in column for line in cell.split("\n")] for column in zip(*rows, strict=True)]
-    widths = [max(*(len(line) + 2 for line in head), *map(len, own))
-              for head, own in zip(titles, columns, strict=True)]  # fmt: skip
+    widths = [max(*(len(line) + 2 for line in head), *map(len, cells))
+              for head, cells in zip(titles, columns, strict=True)]  # fmt: skip
     whole, gap = True, 2
     if sum(widths) + gap * (len(widths) - 1) > LONGEST_LINE:
         widths, whole, gap = _narrowed(titles, columns)
@@ -111,12 +111,12 @@ def _narrowed(heads: Sequence[Sequence[str]], columns: Sequence[Sequence[str]]) 
 
     The widest lose first, none its longest word; then columns move together, headings break, intervals.
     """
-    both = [[*head, *own] for head, own in zip(heads, columns, strict=True)]
+    both = [[*head, *cells] for head, cells in zip(heads, columns, strict=True)]
     for whole, gap, held in ((True, 2, both), (True, 1, both), (True, 1, columns), (False, 1, columns)):
-        widths = [max(map(len, own)) for own in both]
-        least = [max(len(word) for line in own for word in _words(line, whole) or [""]) for own in held]
+        widths = [max(map(len, column)) for column in both]
+        least = [max(len(word) for line in column for word in _words(line, whole) or [""]) for column in held]
         while sum(widths) + gap * (len(widths) - 1) > LONGEST_LINE and widths != least:
-            index = max(range(len(widths)), key=lambda one: (widths[one] > least[one], widths[one]))
+            index = max(range(len(widths)), key=lambda column: (widths[column] > least[column], widths[column]))
             widths[index] -= 1
         if sum(widths) + gap * (len(widths) - 1) <= LONGEST_LINE:
             break

@@ -119,8 +119,10 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     """
     every = list(comparisons)
     open_ = [
-        one for one in every if one.verdict == "unclear"  # of bets it is not known how many launches would decide
-        and (one.launches_more is not None or (one.blocks and one.pair.base.until_decided and one.ratio is not None))
+        # of bets it is not known how many launches would decide
+        comparison for comparison in every if comparison.verdict == "unclear" and (
+            comparison.launches_more is not None
+            or (comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None))
     ]  # fmt: skip
     lines = []
     for run in dict.fromkeys(comparison.pair.base.experiment for comparison in open_ if _in_one_run(comparison)):
@@ -176,7 +178,7 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
 
 def _of_kind(comparisons: Sequence[Comparison]) -> str:
     """From the least to the largest number; of other reasons the one with the largest value."""
-    last = max(comparisons, key=lambda one: one.why.values)
+    last = max(comparisons, key=lambda comparison: comparison.why.values)
     least, most = (choose(comparison.why.values for comparison in comparisons)[:1] for choose in (min, max))
     numbers = " to ".join(dict.fromkeys(map(str, (*least, *most))))
     if last.why.kind == "launches" and last.launches_more:
@@ -240,7 +242,9 @@ def _by(comparisons: Sequence[Comparison]) -> str:
 
 def _between(comparisons: Sequence[Comparison]) -> str:
     """`, between -9 and +46 %`: what all intervals leave possible; empty where one has none."""
-    intervals = [ratio.interval for one in comparisons if (ratio := one.ratio) is not None and ratio.interval]
+    intervals = [
+        ratio.interval for comparison in comparisons if (ratio := comparison.ratio) is not None and ratio.interval
+    ]
     if len(intervals) < len(comparisons):
         return ", too few launches"
     low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
@@ -322,9 +326,9 @@ def _rows(
 ) -> list[SortedRow]:
     """Each with the largest difference that is known in it (the logarithm of a ratio)."""
     rows: dict[tuple[str, ...], dict[str, list[Comparison]]] = {}
-    for one in comparisons:
-        key = tuple(values[id(one)] for values in columns.values())
-        rows.setdefault(key, {}).setdefault(_size(one) if sizes else "", []).append(one)
+    for comparison in comparisons:
+        key = tuple(values[id(comparison)] for values in columns.values())
+        rows.setdefault(key, {}).setdefault(_size(comparison) if sizes else "", []).append(comparison)
     return [
         (max(abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
              for several in cells.values() for comparison in several),

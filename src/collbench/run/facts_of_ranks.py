@@ -27,7 +27,17 @@ from collbench.machine import facts, launcher, nvml
 from collbench.machine.facts import RankFacts, Stretch, format_cores, machine_id, parse_cores, sha256_of
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
-from collbench.schema.record import UNREAD, WATCHED, GpuState, Loaded, MachineRanks, Ranks, Reading, SlowRank, said
+from collbench.schema.record import (
+    UNREAD,
+    WATCHED,
+    GpuState,
+    Loaded,
+    MachineRanks,
+    Ranks,
+    Reading,
+    SlowRank,
+    loaded_note,
+)
 from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.world import GPU, Place, Shape, shapes
 from collbench.units import counted
@@ -286,7 +296,7 @@ def notes_on_loaded(world: World) -> tuple[str, ...]:
         for file in files:
             ranks.setdefault(Loaded(*file), []).append(rank)
     return tuple(
-        said(file, format_cores(numbers) if len(numbers) < world.size else "") for file, numbers in ranks.items()
+        loaded_note(file, format_cores(numbers) if len(numbers) < world.size else "") for file, numbers in ranks.items()
     )
 
 
@@ -427,19 +437,20 @@ class OwnTime:
 COMMUNICATES = OwnTime(kernel=True)
 
 
-def contended(stretch: Stretch, world: World, own: OwnTime = COMMUNICATES) -> tuple[bool | None, tuple[str, ...]]:
+def contended(stretch: Stretch, world: World, own_time: OwnTime = COMMUNICATES) -> tuple[bool | None, tuple[str, ...]]:
     """Whether a rank waited for CPUs for more than a small share of the time, and notes for the record. Collective.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
     and are stopped for the rest of each period once it is used up. The kernel adds that up over the CPUs of the group,
     so that it can be more than the time itself. Threads of a program or of a library (gloo has several) wait for each
-    other where they are more than cores: others than this process and its `own` programs must have used its cores too.
+    other where they are more than cores: others than this process and its programs (`own_time`) must have used its
+    cores too.
     """
     seconds, added, used = stretch.seconds, stretch.added, stretch.added.used
     disturbed_here = True  # as far as the kernel tells
     if used is not None:  # others are other tasks, and other machines under the same hypervisor
-        system = 0.0 if own.kernel else used.system - own.system
-        others = max(used.user - own.user, 0.0) + max(system, 0.0) + used.steal
+        system = 0.0 if own_time.kernel else used.system - own_time.system
+        others = max(used.user - own_time.user, 0.0) + max(system, 0.0) + used.steal
         disturbed_here = others > OTHERS_SHARE * seconds * used.cores
     nanoseconds = round(max(added.throttled.values(), default=0.0) * 1e9)
     _, (longest, disturbed) = world.minmax([nanoseconds, disturbed_here])

@@ -295,7 +295,8 @@ class HostClocks:
 def _assembled(table: NDArray[np.int64]) -> Synchronisation:
     """From what each host found [hosts, 2, fields of an `Offset`]: against its parent, and against a direct partner."""
     to_parent, to_partner = ([Offset(*map(int, row)) for row in table[:, n]] for n in range(2))
-    return synchronisation(to_parent, [(asked, asks, to_partner[asks]) for asked, asks in direct_pairs(len(table))])
+    pairs = direct_pairs(len(table))
+    return synchronisation(to_parent, [(answering, asking, to_partner[asking]) for answering, asking in pairs])
 
 
 def readers_of(clock_ids: Iterable[str]) -> dict[str, int]:

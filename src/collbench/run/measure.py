@@ -453,10 +453,10 @@ class Gathered:
 
 def gathered(times: Times, world: World) -> Gathered | None:
     """On rank 0, from the times of every rank; None elsewhere. Collective."""
-    rows = world.gather(times.own) if world.size <= ALL_RANKS_LIMIT else None
+    rows = world.gather(times.of_rank) if world.size <= ALL_RANKS_LIMIT else None
     p50: list[float] | None = []
     if times.in_time.any():
-        p50 = world.gather(float(np.quantile(times.own[times.in_time], 0.5)))
+        p50 = world.gather(float(np.quantile(times.of_rank[times.in_time], 0.5)))
     if world.rank != 0 or p50 is None:
         return None
     return Gathered(times.samples[np.newaxis] if rows is None else np.stack(rows), times.legs, p50)

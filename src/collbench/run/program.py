@@ -477,9 +477,9 @@ def measure_program(
     if done.stretch is None:  # less what this rank's program took, and those of ranks that share a core with it
         times = allgather(world, (done.all.user, done.all.system))
         used = [times[rank] for rank in facts_of_ranks.sharing(facts, world.rank)]
-        own = OwnTime(sum(user for user, _ in used), sum(system for _, system in used),
+        own_time = OwnTime(sum(user for user, _ in used), sum(system for _, system in used),
                       kernel=program.files or program.distributed)  # fmt: skip
-        contended, notes = facts_of_ranks.contended(meter.passed, world, own)
+        contended, notes = facts_of_ranks.contended(meter.passed, world, own_time)
     else:
         contended, notes = facts_of_ranks.contended(done.stretch, world)
     if (by_rank := world.gather(done)) is None:

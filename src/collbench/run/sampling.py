@@ -142,7 +142,7 @@ class Times:
     """
 
     samples: NDArray[np.int64]
-    own: NDArray[np.int64]
+    of_rank: NDArray[np.int64]
     legs: NDArray[np.int64]
 
     @property
@@ -163,19 +163,19 @@ def times_of(stamps: Stamps, world: World, clock: SampleClock, burst: int = 1) -
         n = len(part.late)
         ends = np.column_stack((part.marks, part.left))  # [n, stages]
         if clock == "local":
-            own = part.left - part.entered
+            of_rank = part.left - part.entered
             stages = ends - np.column_stack((part.entered, part.marks))
-            _, highest = world.minmax(np.concatenate((own, part.late, stages.ravel())))
+            _, highest = world.minmax(np.concatenate((of_rank, part.late, stages.ravel())))
             samples, legs = highest[:n], highest[2 * n :].reshape(ends.shape)
         else:
             lowest, highest = world.minmax(np.concatenate((part.entered, part.late, ends.ravel())))
             first, last = lowest[:n], highest[2 * n :].reshape(ends.shape)
             legs = last - np.column_stack((first, last[:, :-1]))
-            samples, own = last[:, -1] - first, part.left - first
+            samples, of_rank = last[:, -1] - first, part.left - first
         sign = 1 - 2 * highest[n : 2 * n]
-        parts.append((sign * np.maximum(samples, 1), sign * np.maximum(own, 1), np.ascontiguousarray(legs.T)))
-    samples, own, legs = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
-    return Times(per_operation(samples, burst), per_operation(own, burst), legs)
+        parts.append((sign * np.maximum(samples, 1), sign * np.maximum(of_rank, 1), np.ascontiguousarray(legs.T)))
+    samples, of_rank, legs = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    return Times(per_operation(samples, burst), per_operation(of_rank, burst), legs)
 
 
 def per_operation(times: NDArray[np.int64], burst: int) -> NDArray[np.int64]:

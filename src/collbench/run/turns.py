@@ -33,6 +33,7 @@ from collbench.timing.loop import Stamps
 #: inode.
 _SHARED = re.compile(r"\S+ \Sw\Ss \S+ (?P<device>\S+) (?P<inode>\d+)\s*(?P<path>.*)")
 _SEGMENT = "/SYSV"
+_GPU = "/dev/nvidia"  # a GPU that several worlds use in turns, and its driver
 
 #: Access modes under which a file is written.
 _WRITES = (os.O_WRONLY, os.O_RDWR)
@@ -55,7 +56,8 @@ def shareable(descriptors: frozenset[int] = frozenset()) -> frozenset[str]:
 
 def _mapped() -> Iterator[str]:
     for line in _text("/proc/self/maps").splitlines():
-        if (match := _SHARED.match(line)) is not None and (inode := match["inode"]) != "0":
+        match = _SHARED.match(line)
+        if match is not None and (inode := match["inode"]) != "0" and not match["path"].startswith(_GPU):
             segment = match["path"].startswith(_SEGMENT)
             yield f"segment {inode} of {_namespace('ipc')}" if segment else f"memory {match['device']} {inode}"
 
@@ -193,7 +195,7 @@ def _slice(sampling: Sampling, order: Order, watch: Watch, doing: str) -> Report
     sampling.resume()
     sampling.displace()
     rule, beat = order.rule, partial(watch.beat, f"{doing}: timing")
-    _taken(sampling, beat, rule.discard, rule.discard_seconds, longest=rule.seconds)
+    _taken(sampling, beat, rule.discard, rule.discard_seconds, longest=max(rule.seconds, rule.discard_seconds))
     stamps = _taken(sampling, beat, order.operations or rule.operations, 0.0 if order.operations else order.seconds,
                     longest=0.0 if order.operations else rule.longest)  # fmt: skip
     stamps = sampling.on_one_clock(stamps)

@@ -263,7 +263,8 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def slices(self) -> SliceRule:
-        return SliceRule()
+        """On GPUs more is discarded: another process was the last to use it."""
+        return SliceRule(discard_seconds=0.05) if self.device == "gpu" else SliceRule()
 
     @property
     def storage_folder(self) -> str:

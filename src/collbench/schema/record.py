@@ -535,10 +535,10 @@ class Loaded(NamedTuple):
     sha256: str = ""
 
 
-def said(one: Loaded, ranks: str = "") -> str:
+def loaded_note(loaded: Loaded, ranks: str = "") -> str:
     """`loaded libmpi.so: /opt/lib/libmpi.so.40 (sha256 0123...)`; of some `ranks` alone, with their numbers."""
-    what = f"{one.path} (sha256 {one.sha256})" if one.path else "no file"
-    return f"loaded {one.name}: {what}{f' on ranks {ranks}' if ranks else ''}"
+    what = f"{loaded.path} (sha256 {loaded.sha256})" if loaded.path else "no file"
+    return f"loaded {loaded.name}: {what}{f' on ranks {ranks}' if ranks else ''}"
 
 
 def read(note: str) -> Loaded | None:

@@ -127,8 +127,8 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     A case has so many `rounds` of one slice of each world; the `fewest` if the plan fixes its samples, or if these take
     more than twice the time of all. A slice lasts `seconds` and has at least `operations`, unless these would take
     `longest` (s). Before it `discard` operations, and `discard_seconds`, are not counted. It is valid if the ranks that
-    slept beside it used at most the share `asleep` of a processor each, or the `waking` (s) that it takes to wake up. A
-    duet is given up where clearly more than the share `invalid` of its sleeps were none.
+    slept beside it used at most the share `asleep` of a processor each, and the `waking` (s) that it takes to wake up.
+    A duet is given up where clearly more than the share `invalid` of its sleeps were none.
     """
 
     rounds: int = 20
@@ -138,7 +138,7 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     longest: float = 2.0
     discard: int = 20
     discard_seconds: float = 0.005
-    asleep: float = 0.005
+    asleep: float = 0.01
     waking: float = 0.0003
     invalid: float = 0.1
 
@@ -150,7 +150,8 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def lasts(self, operation: float) -> float:
         """How long the slices of a world take in all (s), where an operation takes so long (s)."""
         measured = max(self.seconds, min(self.operations * operation, self.longest))
-        discarded = min(max(self.discard * operation, self.discard_seconds), self.seconds + operation)
+        most = max(self.seconds, self.discard_seconds) + operation
+        discarded = min(max(self.discard * operation, self.discard_seconds), most)
         each = measured + discarded
         return max(min(self.rounds * each, 2 * self.usual), self.fewest * each)
 

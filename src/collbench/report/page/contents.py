@@ -106,7 +106,7 @@ def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: f
             places = [comparison.pair.other.case.where for comparison in comparisons]
             orders = [(policy_order(place.policy), step_order(place.isolation)) for place in places]
             highest = max(orders)
-            isolated = [one for one, order in zip(comparisons, orders, strict=True) if order == highest]
+            isolated = [comparison for comparison, order in zip(comparisons, orders, strict=True) if order == highest]
             of = {operation(comparison.pair.base.case) for comparison in isolated}
             yield f"{f'{of.pop()}, ' if len(of) == 1 else ''}{verdict.sentence(isolated, margin)}."
             return
@@ -167,7 +167,9 @@ def _sides(manifest: Manifest) -> Table:
 
 
 def _facts(side: Image) -> dict[str, str]:
-    libraries = [f"{one.name} {one.version} ({(one.sha256 or 'no hash')[:12]})" for one in side.libraries]
+    libraries = [
+        f"{library.name} {library.version} ({(library.sha256 or 'no hash')[:12]})" for library in side.libraries
+    ]
     return {"libraries": ", ".join(libraries), "python": side.python or "-", **side.packages}
 
 
@@ -242,9 +244,11 @@ def _sentences(suite: Suite, margin: float) -> Iterator[str]:
     for of_benchmark in suite.compared.values():
         steps = [comparison for comparison in of_benchmark if comparison.pair.base.case["measure"] == "step"]
         chosen += steps or of_benchmark
-    for one in chosen:
-        if one.verdict == "not comparable":
-            by_reason.setdefault(verdict.reason(one.why, one.blocks), []).append(one.pair.base.case.workload)
+    for comparison in chosen:
+        if comparison.verdict == "not comparable":
+            by_reason.setdefault(verdict.reason(comparison.why, comparison.blocks), []).append(
+                comparison.pair.base.case.workload
+            )
     for refused in suite.refused:
         by_reason.setdefault(refused.why or _ONE_SIDE, []).append(refused.label)
     if compared := [comparison for comparison in chosen if comparison.verdict != "not comparable"]:
@@ -264,9 +268,9 @@ def _rows(suites: Sequence[Suite]) -> Iterator[BenchmarkRow]:
         yield BenchmarkRow(_title_of(suite), heading=True)
         for of_benchmark in suite.compared.values():
             cases = [comparison.pair.base.case for comparison in of_benchmark]
-            for one in of_benchmark:
-                side = f", {one.pair.other_name}" if several else ""
-                yield BenchmarkRow(f"{case_words(one.pair.base.case, cases)}{side}", one)
+            for comparison in of_benchmark:
+                side = f", {comparison.pair.other_name}" if several else ""
+                yield BenchmarkRow(f"{case_words(comparison.pair.base.case, cases)}{side}", comparison)
         for refused in suite.refused:
             yield BenchmarkRow(refused.label)
 

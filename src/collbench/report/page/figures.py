@@ -167,8 +167,9 @@ def ladders(question: Question, size: int, compared: Sequence[Comparison], name:
         options, comparisons = (first, *(option for option, _ in others)), [comparison for _, comparison in others]
         places = [f"{option['policy']} {option['isolation']}".strip() for option in options]
         texts = [f"{places[0]} {format_duration(seconds)}"]
-        for place, one in zip(places[1:], comparisons, strict=True):
-            texts.append(f"{place} {one.verdict if one.ratio is None else f'{times(one.ratio)}, {one.verdict}'}")
+        for place, comparison in zip(places[1:], comparisons, strict=True):
+            measured = f"{times(comparison.ratio)}, " if comparison.ratio else ""
+            texts.append(f"{place} {measured}{comparison.verdict}")
         width = min(max(4.8, 0.62 * len(others) + 1.8), 12.0)
         heading = f"{title} at {format_size(size)}: the ladder, {first['library']}"
         paint = partial(_paint_ladder, places=places, first=seconds, others=comparisons)

@@ -130,8 +130,9 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
                     band=(1 / (1 + margin), 1 + margin), axis="time over that of the fastest",
                     scale=partial(_scale_of_ratios, low=min(ends), high=max(ends)))  # fmt: skip
     title = f"What every option takes{f' {panels[0].title}' if len(panels) == 1 else ''}"
+    options = [option for _, option in rows if option]
     values = "; ".join(
-        f"{panel.title}: {', '.join(f'{panel.question.name(one)} {panel.row(one).words}' for _, one in rows if one)}"
+        f"{panel.title}: {', '.join(f'{panel.question.name(option)} {panel.row(option).words}' for option in options)}"
         for panel in panels
     )
     caption, size = _CAPTION.format(margin=margin * 100), (WIDTH, FRAME + ROW * len(rows))

@@ -47,7 +47,7 @@ TABLE = Path(__file__).with_name("deepbench.toml")
 GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
 
 
-class Problem:
+class DeepBenchProblem:
     """A row of a table.
 
     It has the `flop` of one operation, of which every pass over a convolution or a network has as many; the `elements`
@@ -66,7 +66,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Gemm(Problem):
+class Gemm(DeepBenchProblem):
     """C = A B + C, column-major: C is m x n and the sum over k; `forms` has T for a transposed A or B, else N."""
 
     m: int
@@ -93,7 +93,7 @@ class Gemm(Problem):
 
 
 @dataclass(frozen=True)
-class Conv(Problem):
+class Conv(DeepBenchProblem):
     """`n` images of `w` x `h` x `c`, and `k` filters of `s` x `r` x `c`; stride and padding are those of both axes."""
 
     w: int
@@ -136,7 +136,7 @@ class Conv(Problem):
 
 
 @dataclass(frozen=True)
-class Rnn(Problem):
+class Rnn(DeepBenchProblem):
     """One layer of `cell`, as wide as its input: `h` hidden units, `n` sequences, `t` time steps."""
 
     cell: str

@@ -34,8 +34,8 @@ class LstmLayers(nn.Module):
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """What the last layer gives, and the state of all."""
         after = list[tuple[Tensor, Tensor]]()
-        for gates, (memory, given) in zip(self.gates, state, strict=True):
-            enters, candidate, stays, leaves = gates(torch.cat((inputs, given), 1)).chunk(4, 1)
+        for gates, (memory, previous) in zip(self.gates, state, strict=True):
+            enters, candidate, stays, leaves = gates(torch.cat((inputs, previous), 1)).chunk(4, 1)
             remembered = memory * (stays + 1).sigmoid() + enters.sigmoid() * candidate.tanh()
             inputs = remembered.tanh() * leaves.sigmoid()
             after.append((remembered, inputs))
@@ -151,11 +151,11 @@ class Seq2Seq(FathomNetwork):
     def encoded(self, source: Tensor) -> tuple[Tensor, State]:
         """What the last layer gives for each word [n, words, SIZE], and the state after the last."""
         inputs = self.source_words(source)
-        state, given = self.encoder.begin(inputs[0]), []
+        state, outputs = self.encoder.begin(inputs[0]), []
         for words in inputs:
             output, state = self.encoder(words, state)
-            given.append(output)
-        return torch.stack(given, 1), state
+            outputs.append(output)
+        return torch.stack(outputs, 1), state
 
     def decoded(self, fed: Tensor, values: Tensor, state: State) -> Tensor:
         """The output of every step [steps, n, SIZE]."""
