@@ -394,7 +394,8 @@ def test_the_same_under_two_names_is_measured_in_blocks_and_judged(plan_selftest
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
     assert [cell["size"] for cell in found["cells"]] == [8, 1024]
-    assert 0 <= found["false_positive_rate"] <= 0.05
+    # of 64 ways to swap 6 launches each of two sizes may exclude equality in the two farthest, at a level of 5 %
+    assert found["false_positive_rate"] in (0, 2 / 64, 4 / 64)
     run = read_run(out)
     launches = {(record.launch, record.case.where.side) for record in run.records}
     assert launches == {(number, side) for number in range(6) for side in ("base", "other")}
