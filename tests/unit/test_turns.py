@@ -363,6 +363,7 @@ def test_a_case_that_is_to_be_measured_alone_does_not_end_in_turns(driver: Drive
 
 
 MS, FOUR = 1_000_000, msgspec.structs.replace(RULE, rounds=4)
+LONG = msgspec.structs.replace(RULE, discard_seconds=0.1)
 A_20 = a_slice(anew=True, operations=20)
 #: What samples take (ns), the orders, at most so many samples, and by which rule; the last report's values, the samples
 #: that are kept, and how many notes there are.
@@ -373,6 +374,9 @@ SLICES: dict[str, tuple[Callable[[int], int], list[Order], int, StopRule, dict[s
     ),
     "what is discarded is not in the time": (
         lambda number: 9 * MS if number < 5 else MS, [a_slice(anew=True)], 100_000, ANY, {"seconds": 1e-3}, 50, 0,
+    ),
+    "on GPUs more is discarded than a slice has": (
+        lambda number: MS, [a_slice(anew=True, rule=LONG)], 100_000, ANY, {"n": 50, "seconds": 1e-3}, 50, 0,
     ),
     "a plan fixes samples, whatever they take": (
         lambda number: 400 * MS, [a_slice(anew=True, operations=7)], 100_000, ANY, {"n": 7}, 7, 0,
@@ -413,7 +417,7 @@ def test_what_a_slice_reports_and_keeps(driver: Driver, rank: Turns, which: str)
     of = sampling(made := Made(takes), most=most, stop=stop)
     ended, (_, *reports) = slices(driver, rank, of, *orders, END)
     assert ended and [report.at for report in reports] == ["slice"] * len(orders)
-    discarded = 1 if takes(0) == 400 * MS else RULE.discard
+    discarded = 1 if takes(0) == 400 * MS else 100 if orders[0].rule == LONG else RULE.discard
     assert made.taken == sum(report.n for report in reports) + discarded * len(orders)
     for name, value in expected.items():
         assert getattr(reports[-1], name) == (pytest.approx(value) if isinstance(value, float | tuple) else value), name
