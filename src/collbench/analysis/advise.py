@@ -151,7 +151,7 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
 def _at_size(question: Question, size: int, in_blocks: bool, margin: float) -> AtSize | None:
     cells = question.cells[size]
     pairs: Pairs = {two: _launches(pair_of(question, size, *two), in_blocks) for two in combinations(sorted(cells), 2)}
-    ratios: dict[tuple[Option, Option], float] = {}  # by (one, other) the other's time over the one's
+    ratios: dict[tuple[Option, Option], float] = {}  # by (base, other) the other's time over the base's
     for (base, other), launches in pairs.items():
         if isinstance(launches, Launches):
             log = location(launches, in_blocks)

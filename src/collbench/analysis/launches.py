@@ -197,8 +197,8 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     case, other_case = pair.base.case, pair.other.case
     texts = (*pair.factor_differences, *pair.remarks)
     software = any(text.startswith(("library: ", "library-file: ")) for text in texts)
-    names = ("workload", "what", "how")
-    together = not software and all(getattr(case, name) == getattr(other_case, name) for name in names)
+    alike = (case.workload, case.what, case.how) == (other_case.workload, other_case.what, other_case.how)
+    together = alike and not software
     return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
                  for name, (of_base, of_other) in values.items()
                  if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1)  # fmt: skip

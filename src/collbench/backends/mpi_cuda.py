@@ -61,7 +61,7 @@ for send in (
 sys.exit(100 + right)
 """
 
-_INSTEAD = "use an MPI built with CUDA (the image openmpi-cuda), or --backend mpi-staged"
+_INSTEAD = "Use an MPI built with CUDA (the image openmpi-cuda), or --backend mpi-staged"
 
 _LAUNCHERS = (
     "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "HYDI_", "MPI_LOCAL", "SLURM_",
@@ -209,10 +209,7 @@ def refusal(mpi: Any, gpu: str) -> str | None:
     if reached.works:
         return None
     answers = ", ".join(f"{level}: {YES_NO[getattr(reached, level)]}" for level in LEVELS)
-    return (
-        f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({answers}; {reached.why}). "
-        f"{_INSTEAD[0].upper()}{_INSTEAD[1:]}"
-    )
+    return f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({answers}; {reached.why}). {_INSTEAD}"
 
 
 class MpiCudaBackend(DeviceMpiBackend):
@@ -226,7 +223,7 @@ class MpiCudaBackend(DeviceMpiBackend):
         """Beside what others over MPI lack, an MPI that says of itself that it was built without CUDA."""
         reason = super().missing()
         if reason is None and built(load_mpi().Get_library_version()) is False:
-            return f"{version_line(load_mpi())} was built without CUDA; {_INSTEAD}"
+            return f"{version_line(load_mpi())} was built without CUDA. {_INSTEAD}"
         return reason
 
 
