@@ -161,7 +161,8 @@ def test_one_world_moves_at_a_time_and_both_measure_the_same_case() -> None:
     assert all({slices[k], slices[k + 1]} == {A, B} for k in range(0, len(slices), 2))
     assert [order.anew for order in worlds.slices(A)] == [True, False, False] * len(SIZES), "the first of a case alone"
     rule = SliceRule(rounds=ROUNDS, fewest=ROUNDS)
-    assert {(order.seconds, order.operations, order.rule) for order in worlds.slices(A)} == {(rule.seconds, 0, rule)}
+    orders = {(order.seconds, order.operations, order.rule, order.sleepers) for order in worlds.slices(A)}
+    assert orders == {(rule.seconds, 0, rule, 1)}
 
 
 def test_a_quota_in_one_world_makes_the_slices_of_both_longer() -> None:
@@ -181,7 +182,8 @@ def test_a_plan_that_fixes_samples_has_so_many_in_all(iters: int, sizes: list[in
 @pytest.mark.parametrize(
     ("rounds", "samples", "passed", "expected"),
     [(5, 0, 9.0, False), (6, 0, 0.7, False), (6, 0, 1.3, True), (19, 0, 1.1, False), (20, 0, 0.1, True),
-     (5, 20, 0.1, False), (6, 20, 0.1, True), (2, 3, 9.0, False), (3, 3, 0.1, True)],
+     (5, 8, 9.0, False), (6, 8, 0.1, True), (9, 20, 9.0, False), (10, 20, 0.1, True), (19, 99, 9.0, False),
+     (20, 99, 0.1, True), (2, 3, 9.0, False), (3, 3, 0.1, True)],
 )  # fmt: skip
 def test_long_slices_are_fewer(rounds: int, samples: int, passed: float, expected: bool) -> None:
     """Slices of 25 ms and 5 ms before them take 0.6 s in 20 rounds."""

@@ -143,6 +143,12 @@ def test_worlds_take_turns_on_gpus_that_have_room_for_all(
     assert plan.slices.discard_seconds == 0.05
 
 
+@pytest.mark.parametrize(("budget", "rounds"), [("0.25s", 20), (0.5, 20), ("3s", 120)])
+def test_a_long_budget_has_more_rounds_of_a_duet(budget: str | float, rounds: int) -> None:
+    slices = msgspec.structs.replace(PLAN, budget=budget).slices
+    assert (slices.rounds, slices.seconds, slices.discard_seconds) == (rounds, 0.025, 0.005)
+
+
 def test_worlds_on_other_gpus_are_not_beside_each_other() -> None:
     of = expanded(device="gpu", backends=("nccl",))
     cell = of.cells[0]

@@ -39,6 +39,7 @@ from collbench.schema import record as records
 from collbench.schema.plan import Plan
 from collbench.schema.record import GpuState, MachineRanks, Reading, Record, SlowRank
 from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.world import Order
 
 HERE = rank_facts()
 
@@ -115,6 +116,17 @@ def test_what_others_did_between_two_stretches_does_not_count() -> None:
     known = Stretch(1.0, Waited(1.0, {"/own": 1.0, "/": 2.0}, CoreTimes(2, 1.0, 1.0, 1.0)))
     assert known.and_then(Stretch(1.0, Waited(None, {"/own": 1.0}))) == Stretch(2.0, Waited(None, {"/own": 2.0}))
     assert known.and_then(known).added == Waited(2.0, {"/own": 2.0, "/": 4.0}, CoreTimes(2, 2.0, 2.0, 2.0))
+
+
+@pytest.mark.parametrize(("used", "disturbed"), [(0.1, False), (0.2, True)])
+def test_what_sleepers_of_a_duet_may_use_is_no_contention(used: float, disturbed: bool) -> None:
+    """Two of them, by the rule 1 % each, and 2 % of others: 4 % of two cores are 0.16 s in 2 s."""
+    clock = iter((0, 2 * 10**9))
+    looks = iter((Waited(0.0, {}, CoreTimes(2, 0.0, 0.0, 0.0)), Waited(1.0, {}, CoreTimes(2, used, 0.0, 0.0))))
+    meter = ContentionMeter(lambda: next(clock), lambda: next(looks))
+    meter.start(Order(act="slice", sleepers=2).sleepers_share)
+    meter.stop()
+    assert contended(meter.passed, second()) == (disturbed, ())
 
 
 def test_the_use_of_the_own_cores_is_read_without_this_process() -> None:

@@ -70,7 +70,7 @@ def test_a_budget_is_spent_and_a_floor_is_reached() -> None:
 
 @pytest.mark.parametrize(
     ("name", "minutes", "last"),
-    [("storage", 32, "copyup"), ("ddp-cpu", 25, "min"), ("zhao2018-ps", 40, "min"), ("train", 30, "min")],
+    [("storage", 32, "copyup"), ("ddp-cpu", 75, "min"), ("zhao2018-ps", 40, "min"), ("train", 30, "min")],
 )
 def test_shipped_plans_take_about_as_long_as_they_took(name: str, minutes: float, last: str) -> None:
     """On two cores, where most time of a training is that of processes that import torch. copyup tells no time."""

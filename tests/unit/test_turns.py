@@ -24,7 +24,7 @@ from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
 from collbench.machine import driver_link
-from collbench.machine.facts import ContentionMeter, Waited, format_cores, machine_id
+from collbench.machine.facts import ContentionMeter, CoreTimes, Waited, format_cores, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
 from collbench.run.program import AloneWorld
@@ -445,15 +445,18 @@ def test_waiting_for_processors_counts_in_slices_alone(driver: Driver, rank: Tur
 
     def look() -> Waited:
         looked.append(time.monotonic())
-        return Waited(float(len(looked)))
+        return Waited(float(len(looked)), {}, CoreTimes(2, 0.0, 0.0, 0.0))
 
     meter = ContentionMeter(look=look)
     meter.start()
-    thread = driver.leads((a_slice(anew=True), a_slice(), Order(act=last)))
+    thread = driver.leads((a_slice(anew=True, sleepers=1), a_slice(sleepers=1), Order(act=last)))
     sampled_in_turns(sampling(Made()), rank, Watched(), "bcast", False, meter)
     thread.join()
     assert len(looked) == 1 + looks
     assert meter.passed.added.stalled == (2.0 if last == "end" else None)
+    if last == "end":
+        assert meter.passed.added.used is not None
+        assert meter.passed.added.used.user == pytest.approx(-0.01 * 2 * meter.passed.seconds), "the sleeper's share"
 
 
 def test_a_rank_gives_signs_of_life_in_a_long_slice(driver: Driver, rank: Turns) -> None:
@@ -572,19 +575,20 @@ def test_a_training_in_turns_forgets_what_came_before_it_began_again(
 
     def look() -> Waited:
         looked.append(0.0)
-        return Waited(float(len(looked)))
+        return Waited(float(len(looked)), {}, CoreTimes(1, 0.0, 0.0, 0.0))
 
     def take(times: int) -> dict[str, list[int]]:
         return {"step": [next(numbers) for _ in range(times)]}
 
     monkeypatch.setenv(VARIABLE, str(driver.folder))
     monkeypatch.setattr(protocol, "ContentionMeter", lambda: ContentionMeter(look=look))
-    one, again = a_slice(operations=2), a_slice(operations=2, anew=True)
+    one, again = a_slice(operations=2, sleepers=4), a_slice(operations=2, sleepers=4, anew=True)
     thread = driver.leads((again, one, again, one, END))
     taken, added = protocol.sampled_in_turns(take, 4, protocol.RankGroup(), lambda: {"epoch": [7]}) or ({}, None)
     thread.join()
     assert taken == {"step": [8, 9, 11, 12], "epoch": [7]}
     assert added is not None and added.added.stalled == 3.0
+    assert added.added.used is not None and added.added.used.user == pytest.approx(-0.04 * added.seconds)
     measures = [report.measures for report in driver.heard[1:]]
     assert [of.pop("step") * 1e9 for of in measures] == pytest.approx([2.5, 5.5, 8.5, 11.5])
     assert measures == [{"epoch": pytest.approx(7e-9)}, {}] * 2

@@ -193,7 +193,8 @@ class _Conversation:
         began = time.monotonic()
         while not enough:
             order = Order(act="slice", align=align, slack=slack, anew=anew, seconds=seconds,
-                          operations=_operations(samples, len(rounds), self._rule), rule=self._rule)  # fmt: skip
+                          operations=_operations(samples, len(rounds), self._rule),
+                          sleepers=len(members) - 1, rule=self._rule)  # fmt: skip
             played = self._round(members, order)
             if played is None:
                 return []
@@ -252,14 +253,16 @@ class _Conversation:
 
 def _operations(samples: int, number: int, rule: SliceRule) -> int:
     """Samples of a slice of this round, of so many in all; 0: as many as its time allows."""
-    rounds = min(rule.fewest, samples) or 1
+    if samples == 0:
+        return 0
+    rounds = rule.rounds_of(samples)
     return samples // rounds + (number < samples % rounds)
 
 
 def _enough(rounds: int, samples: int, passed: float, rule: SliceRule) -> bool:
     """Whether these rounds, which took a world so long (s), are enough for a case of so many samples (0: any)."""
     if samples:
-        return rounds >= min(rule.fewest, samples)
+        return rounds >= rule.rounds_of(samples)
     return rounds >= rule.rounds or (rounds >= rule.fewest and passed > 2 * rule.usual)
 
 

@@ -428,8 +428,6 @@ def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
     reasons = {"isolation": without, "seccomp": without,
                "environments": "" if False in in_containers else "every policy has containers",
                "storage": not_in_files, "folder": not_in_files}  # fmt: skip
-    if plan.collectives and all(isinstance(number, int) for number in expansion.at_once(expanded).values()):
-        reasons["budget"] = "duets have slices of fixed length"
     for key, why in reasons.items():
         if why and getattr(plan, key) != getattr(usual, key):
             yield f"{key}: has no effect, because {why}"

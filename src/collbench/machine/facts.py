@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -335,15 +335,22 @@ class ContentionMeter:
         self._clock, self._look = clock, look
         self._began: tuple[Waited, int] | None = None
         self._passed: Stretch | None = None
+        self._allowed = 0.0
 
-    def start(self) -> None:
+    def start(self, allowed: float = 0.0) -> None:
+        """`allowed`: the share of each core that others may use until `stop`: so much of their use does not count."""
+        self._allowed = allowed
         self._began = (self._look(), self._clock())
 
     def stop(self) -> None:
         """Without effect where it does not run."""
         if self._began is not None:
             before, began = self._began
-            stretch = Stretch((self._clock() - began) * 1e-9, self._look().since(before))
+            seconds, added = (self._clock() - began) * 1e-9, self._look().since(before)
+            if added.used is not None:
+                allowed = self._allowed * seconds * added.used.cores
+                added = replace(added, used=replace(added.used, user=added.used.user - allowed))
+            stretch = Stretch(seconds, added)
             self._passed = stretch if self._passed is None else self._passed.and_then(stretch)
             self._began = None
 

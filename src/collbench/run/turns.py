@@ -179,7 +179,7 @@ def sampled_in_turns(
     while (order := turns.wait(report, world, watch, doing)).act == "slice":
         if order.anew:
             meter.reset()
-        meter.start()
+        meter.start(order.sleepers_share)
         report = _slice(sampling, order, watch, doing)
         meter.stop()
     if order.act != "end":

@@ -124,11 +124,12 @@ TRIMMED = 0.1
 class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long the slices of a duet are, fixed before its first launch.
 
-    A case has so many `rounds` of one slice of each world; the `fewest` if the plan fixes its samples, or if these take
-    more than twice the time of all. A slice lasts `seconds` and has at least `operations`, unless these would take
-    `longest` (s). Before it `discard` operations, and `discard_seconds`, are not counted. It is valid if the ranks that
-    slept beside it used at most the share `asleep` of a processor each, and the `waking` (s) that it takes to wake up.
-    A duet is given up where clearly more than the share `invalid` of its sleeps were none.
+    A case has so many `rounds` of one slice of each world. It has fewer, but at least the `fewest`, if these take more
+    than twice the time of all, or if the plan fixes its samples and slices would have fewer than two. A slice lasts
+    `seconds` and has at least `operations`, unless these would take `longest` (s). Before it `discard` operations, and
+    `discard_seconds`, are not counted. It is valid if the ranks that slept beside it used at most the share `asleep` of
+    a processor each, and the `waking` (s) that it takes to wake up. A duet is given up where clearly more than the
+    share `invalid` of its sleeps were none.
     """
 
     rounds: int = 20
@@ -147,6 +148,10 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """How long the slices of a world take in all (s), where operations are short."""
         return self.rounds * (self.seconds + self.discard_seconds)
 
+    def rounds_of(self, samples: int) -> int:
+        """Rounds of a case whose plan fixes so many samples; none of none."""
+        return min(max(self.fewest, min(samples // 2, self.rounds)), samples)
+
     def lasts(self, operation: float) -> float:
         """How long the slices of a world take in all (s), where an operation takes so long (s)."""
         measured = max(self.seconds, min(self.operations * operation, self.longest))
@@ -160,7 +165,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the ranks do next: `begin` the case before them, a `slice` of it, or all of it `alone`; `end` it.
 
     Of a slice: the alignment with its slack (ns), whether the case begins again (`anew`), how long it lasts (s), and of
-    a plan that fixes samples how many `operations` it has, else 0.
+    a plan that fixes samples how many `operations` it has, else 0; and how many worlds sleep meanwhile (`sleepers`).
     """
 
     act: Literal["begin", "slice", "alone", "end"]
@@ -169,7 +174,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     anew: bool = False
     seconds: float = 0.0
     operations: int = 0
+    sleepers: int = 0
     rule: SliceRule = SliceRule()
+
+    @property
+    def sleepers_share(self) -> float:
+        """The share of a processor that ranks of the sleepers may use on it."""
+        return self.sleepers * self.rule.asleep
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

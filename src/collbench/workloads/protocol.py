@@ -181,11 +181,11 @@ def sampled_in_turns(
             if order.anew:
                 taken = {}
                 meter.reset()
-                meter.start()
+                meter.start(order.sleepers_share)
                 new |= first()
                 meter.stop()
             take(1)
-            meter.start()
+            meter.start(order.sleepers_share)
             new |= take(order.operations)
             meter.stop()
             for name, samples in new.items():
