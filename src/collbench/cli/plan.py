@@ -265,7 +265,9 @@ def _seconds(case: CollectiveCase | ProgramCase, plan: Plan, cores: int, in_turn
         in_slices = in_turns and plan.iters is None
         return CASE + (plan.slices.lasts(case.size / BYTES_PER_SECOND) if in_slices else budget)
     program = workloads.get(case.case.workload)
-    samples = 1 if program.once else plan.warmup + (plan.iters or plan.floor)
+    wanted = plan.iters or plan.floor
+    discarded = plan.slices.rounds_of(wanted) if in_turns and program.takes_turns(case.case) else 0  # one of a slice
+    samples = 1 if program.once else plan.warmup + wanted + discarded
     executions, times = (samples, 1) if program.repeated else (1, samples)
     each = program.seconds(case.case) + program.computes(case.case, times) / cores + EXECUTION
     return max(executions * each, budget)
