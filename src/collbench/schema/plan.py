@@ -264,8 +264,9 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def slices(self) -> SliceRule:
         """A long budget has more rounds. On GPUs more is discarded: another process was the last to use it."""
-        rounds = max(SliceRule().rounds, round(self.budget_seconds / SliceRule().seconds))
-        return SliceRule(rounds=rounds, discard_seconds=0.05 if self.device == "gpu" else 0.005)
+        usual = SliceRule()
+        rounds = max(usual.rounds, round(self.budget_seconds / usual.seconds))
+        return SliceRule(rounds=rounds, discard_seconds=0.05 if self.device == "gpu" else usual.discard_seconds)
 
     @property
     def storage_folder(self) -> str:
