@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TREND = 0.025  # a trend of one side counts at this p: half of 5 %, because there are two sides
 _OF_DRIFT = 2.0  # a difference is distinguished from drift when it exceeds what the drift can make this many times
-SLOW = 1.25  # a launch that takes so many times its cell's median is called slow
+SLOW = 1.25  # a launch that takes so many times the median is called slow
 _KINDS = 0.01  # the shares of slow launches differ at this p: there is one such test for every cell
 _FEWEST_BLOCKS = 7  # the fewest blocks with a bound at that p: one of 128 ways
 TAIL_SAMPLES = 200  # from so many samples of a launch on its mean is looked at beside its median
@@ -55,7 +55,7 @@ def drift(base: Sequence[float], other: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Slow:
-    """What medians hide: how many launches of each side, of how many, take `SLOW` times the median of their cell.
+    """What medians hide: how many launches of each side, of how many, take `SLOW` times a median (`slow` says which).
 
     Or, with `means`, samples within launches: the ratio of the launch means, the other side's over the base's.
     """

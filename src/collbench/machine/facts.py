@@ -33,7 +33,7 @@ _SECRET_NAME = re.compile(
 #: What mpirun of Open MPI 4 tells its ranks by parameters, and no user set.
 _SET_BY_MPIRUN = ("OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_shmem_RUNTIME_QUERY_hint")
 _SECRET_VALUE = re.compile(r"://\S*@")
-CONTENDED_SHARE = 0.10  #: Share of the time in which tasks waited for a CPU from which on we speak of contention.
+CONTENDED_SHARE = 0.10  #: Tasks that wait for a CPU for a larger share of the time are contention.
 
 
 def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
