@@ -192,11 +192,15 @@ def cells_of_pairs(pairs: Iterable[Pair]) -> list[Cell]:
     return list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
 
 
+def used_drivers(cells: Iterable[Cell]) -> set[str]:
+    """The drivers that really made the calls, whichever were asked for."""
+    return {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
+
+
 def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
     """The heading of cells of one table, with the drivers that were really used; `common`: what their cases share."""
-    used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
     with_ranks = len({(cell.case.where.ranks, cell.case.where.hosts) for cell in cells}) == 1
-    return heading(common or cells[0].case, used, with_ranks)
+    return heading(common or cells[0].case, used_drivers(cells), with_ranks)
 
 
 def place_name(case: Case) -> str:

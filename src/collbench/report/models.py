@@ -14,7 +14,7 @@ from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted
 from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep, training_of
 from collbench.analysis.results import methods
 from collbench.report.caveats import cautions, each_once
-from collbench.report.headings import apart, heading, heading_key, operation, place_name, place_order
+from collbench.report.headings import apart, heading, heading_key, operation, place_name, place_order, used_drivers
 from collbench.report.headings import ranks as ranks_of
 from collbench.report.numbers import between, change, format_rate, format_us, time_scale
 from collbench.report.tables import INTERVAL, Table, more, terminal, without_empty
@@ -154,7 +154,7 @@ def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
 
 
 def _where(series: LinkSeries) -> tuple[str, str, str]:
-    return heading(series.case, with_ranks=False), place_name(series.case), series.transport
+    return heading(series.case, used_drivers(series.cells), with_ranks=False), place_name(series.case), series.transport
 
 
 def _point(answer: Prediction | Refusal) -> str:

@@ -368,8 +368,9 @@ def _common(comparisons: Sequence[Comparison]) -> str:
 
 def _labels(comparisons: Sequence[Comparison]) -> tuple[list[str], str]:
     """What is measured in each cell, without what is the same in all of them; and that."""
-    cases = [headings.common_case(comparison.pair) for comparison in comparisons]
-    named, shared = headings.apart([headings.heading(case).split(", ") for case in cases])
+    pairs = [comparison.pair for comparison in comparisons]
+    texts = [headings.heading_of((pair.base, pair.other), headings.common_case(pair)) for pair in pairs]
+    named, shared = headings.apart([text.split(", ") for text in texts])
     return list(map(", ".join, named)), ", ".join(shared)
 
 
