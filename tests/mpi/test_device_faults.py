@@ -74,12 +74,14 @@ def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable:
         f'align = "barrier"\nunusable = "{unusable}"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
-    assert "CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
+    if unusable == "refuse":
+        assert re.search(r"mpi-cuda: .*\bCUDA\b", ended.err), ended.err
     assert ended.code == (2 if unusable == "refuse" else 0)
     if unusable == "skip":
         assert {record["case"]["how"]["backend"]: record["status"] for record in ended.records} == {
             "mpi-staged": "ok", "mpi-cuda": "skipped",
         }  # fmt: skip
+        assert all("CUDA" in record["reason"] for record in ended.records if record["status"] == "skipped")
 
 
 @pytest.mark.mpi
