@@ -227,7 +227,7 @@ def test_a_case_that_does_not_fit_on_one_rank_fails_alone(
     assert ended.code == 1, ended.err
     assert [status for _, status, _ in kept(tmp_path)] == ["ok", "failed", "ok"]
     reason = kept(tmp_path)[1][2] or ""
-    assert reason.startswith("rank 1: ") and "1.00 MiB " in reason
+    assert reason.startswith("rank 1: ") and "Double GPU-1: 1.00 MiB " in reason
 
 
 @pytest.mark.mpi

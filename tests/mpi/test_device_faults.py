@@ -75,13 +75,13 @@ def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable:
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
     if unusable == "refuse":
-        assert re.search(r"mpi-cuda: .*\bCUDA\b", ended.err), ended.err
+        assert re.search(r"mpi-cuda: .* without CUDA\b", ended.err), ended.err
     assert ended.code == (2 if unusable == "refuse" else 0)
     if unusable == "skip":
         assert {record["case"]["how"]["backend"]: record["status"] for record in ended.records} == {
             "mpi-staged": "ok", "mpi-cuda": "skipped",
         }  # fmt: skip
-        assert all("CUDA" in record["reason"] for record in ended.records if record["status"] == "skipped")
+        assert all("without CUDA" in record["reason"] for record in ended.records if record["status"] == "skipped")
 
 
 @pytest.mark.mpi

@@ -266,8 +266,8 @@ def _seconds(case: CollectiveCase | ProgramCase, plan: Plan, cores: int, in_turn
         return CASE + (plan.slices.lasts(case.size / BYTES_PER_SECOND) if in_slices else budget)
     program = workloads.get(case.case.workload)
     wanted = plan.iters or plan.floor
-    discarded = plan.slices.rounds_of(wanted) if in_turns and program.takes_turns(case.case) else 0  # one of a slice
-    samples = 1 if program.once else plan.warmup + wanted + discarded
+    slices = plan.slices.rounds_of(wanted) if in_turns and program.takes_turns(case.case) else 0
+    samples = 1 if program.once else plan.warmup + wanted + slices  # each discards one
     executions, times = (samples, 1) if program.repeated else (1, samples)
     each = program.seconds(case.case) + program.computes(case.case, times) / cores + EXECUTION
     return max(executions * each, budget)

@@ -19,7 +19,7 @@ from collbench.analysis.results import Cell
 from collbench.errors import in_one_line
 from collbench.report.caveats import LATE, flaw_text
 from collbench.report.cells import entry
-from collbench.report.headings import apart, heading, size_text
+from collbench.report.headings import apart, heading, size_text, used_drivers
 from collbench.report.numbers import change, difference_text
 from collbench.report.tables import INTERVAL, Table, in_columns_of, more
 from collbench.report.verdict import reason, remarks, remedy, slow_text
@@ -76,7 +76,8 @@ def _parts(answer: Answer) -> list[str]:
     case = answer.base.without([name for name in names_in((answer.base, answer.other))
                                 if answer.base[name] != answer.other[name]])  # fmt: skip
     place = "" if case.where.on_host else case.where.text
-    return [part for part in (*heading(case).split(", "), case.where.image or "", place) if part]
+    cells = (answer.comparison.pair.base, answer.comparison.pair.other) if answer.comparison else ()
+    return [part for part in (*heading(case, used_drivers(cells)).split(", "), case.where.image or "", place) if part]
 
 
 def side_title(side: Side) -> str:
