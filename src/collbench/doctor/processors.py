@@ -101,9 +101,9 @@ def contention(machine: Machine) -> Finding:
     effect = "ranks wait for a core in the middle of an operation: medians rise, p99 and max are the scheduler's"
     fix = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head; stop what it shows, or measure later"
     if pressure is not None:
-        cause = (f"in {pressure:g} % of the last 10 s a task waited for a CPU ({CONTENDED_SHARE:.0%} counts as "
-                 "contention)")  # fmt: skip
-        return finding(seen, Problem("warn", cause, effect, fix) if pressure >= CONTENDED_SHARE * 100 else None)
+        cause = (f"in {pressure:g} % of the last 10 s a task waited for a CPU (more than "
+                 f"{CONTENDED_SHARE * 100:g} % is contention)")  # fmt: skip
+        return finding(seen, Problem("warn", cause, effect, fix) if pressure > CONTENDED_SHARE * 100 else None)
     cause = "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure"
     unknown_effect = "records cannot say whether ranks waited for a CPU while they were timed (contended: null)"
     problems = [Problem("unknown", cause, unknown_effect, "boot with psi=1 (a kernel with CONFIG_PSI)")]

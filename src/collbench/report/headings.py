@@ -8,7 +8,7 @@ from typing import Any
 
 from collbench.analysis.options import Option
 from collbench.analysis.pairs import Pair
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, Way
 from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
 from collbench.schema.case import Case, Where, names_in
 from collbench.units import counted, format_size
@@ -194,7 +194,11 @@ def cells_of_pairs(pairs: Iterable[Pair]) -> list[Cell]:
 
 def used_drivers(cells: Iterable[Cell]) -> set[str]:
     """The drivers that really made the calls, whichever were asked for."""
-    return {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
+    return drivers_in(way for cell in cells for way in cell.how)
+
+
+def drivers_in(ways: Iterable[Way]) -> set[str]:
+    return {value for way in ways for name, value in way if name == "driver"}
 
 
 def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:

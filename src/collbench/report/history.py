@@ -17,7 +17,7 @@ from collbench.analysis.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.factors import side_of
 from collbench.analysis.history import CellSeries, Change, Event, History, Lack, TimedRun, Trend
 from collbench.report.caveats import flaw_text
-from collbench.report.headings import apart, heading, place_name, size_text
+from collbench.report.headings import apart, drivers_in, heading, place_name, size_text
 from collbench.report.numbers import between, change, percents, span
 from collbench.report.page import render
 from collbench.report.page.render import BETTER, INK, OPEN, SERIES, WORSE, Section
@@ -44,7 +44,7 @@ class SeriesNames:
     """The names of all series of a history. `shared` is what all of them have in common."""
 
     def __init__(self, all_series: Sequence[CellSeries]) -> None:
-        parts = [heading(line.case).split(", ") for line in all_series]
+        parts = [heading(line.case, drivers_in([line.way])).split(", ") for line in all_series]
         settings, shared = apart([words[1:] for words in parts])  # the operation is always named
         places, machines = {place_name(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)

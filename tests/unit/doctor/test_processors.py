@@ -64,7 +64,7 @@ CORES: Outcomes = {
     "quota of all cores": ("ok", lambda m: cores(having(m, ENOUGH))),
 }  # fmt: skip
 
-BUSY = {"proc/pressure/cpu": "some avg10=10.00 avg60=0.00 avg300=0.00 total=12"}
+BUSY = {"proc/pressure/cpu": "some avg10=10.50 avg60=0.00 avg300=0.00 total=12"}
 LOADED = {"proc/loadavg": "9.00 4.00 3.00 2/103 5335"}
 
 
