@@ -81,6 +81,15 @@ def test_help_comes_before_slow_imports(bare_environment: dict[str, str]) -> Non
     assert done.stdout.split() == []
 
 
+def test_a_rank_imports_nothing_of_the_analysis(bare_environment: dict[str, str]) -> None:
+    """Which would take as long as collbench's own modules; from the first argument to the table."""
+    world = ("allreduce", "--backend", "fake", "--ranks", "2", "-b", "8", "-e", "8", "-n", "2")
+    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "collbench", *world], env=bare_environment,
+                          capture_output=True, text=True, timeout=LIMIT, check=True)  # fmt: skip
+    assert {name for name in done.stderr.split() if name.startswith(("collbench.analysis", "scipy"))} == set()
+    assert "collbench.report.remarks" in done.stderr.split()
+
+
 def test_help_is_a_command_too(collbench: Collbench) -> None:
     for words in ([], ["compare"], ["image", "build"]):
         assert collbench("help", *words).stdout == collbench(*words, "--help").stdout

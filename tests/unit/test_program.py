@@ -28,7 +28,7 @@ from collbench.errors import Interrupted, RequestError
 from collbench.machine import launcher
 from collbench.machine.facts import Stretch, Waited, rank_facts
 from collbench.registry import defined
-from collbench.report.caveats import of_records as cautions
+from collbench.report.remarks import of_records as cautions
 from collbench.run import facts_of_ranks
 from collbench.run.cases import program_cases
 from collbench.run.child import ProgramFailed, execute

@@ -35,11 +35,11 @@ from collbench import workloads
 from collbench.analysis.results import joined
 from collbench.analysis.runs import observe
 from collbench.report import new_style
-from collbench.report.caveats import of_records as cautions
-from collbench.report.caveats import remarks
 from collbench.report.cells import launch_table
 from collbench.report.headings import heading, own_names, row_words, table_key, value_text, varying
 from collbench.report.numbers import each_of, rate, rate_scale, rate_unit, time_each, time_scale
+from collbench.report.remarks import of_records as cautions
+from collbench.report.remarks import remarks
 from collbench.report.tables import Table, latex, lined_up, terminal
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import (

@@ -137,8 +137,9 @@ def show_command(options: _ShowOptions) -> None:
 
 def _print_run(directory: Path, manifest: Manifest, records: Iterable[Record], style: str) -> None:
     from collbench.analysis.results import cells_of
-    from collbench.report.caveats import shortage_text, slowest_hosts, slowest_of
+    from collbench.report.caveats import shortage_text
     from collbench.report.cells import launch_tables
+    from collbench.report.remarks import slowest_hosts, slowest_of
 
     if manifest.experiment is not None and style == "table":
         slowest: list[tuple[str, float, str]] = []

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collbench.analysis.options import Option
-from collbench.analysis.pairs import Pair
-from collbench.analysis.results import Cell, Way
 from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
 from collbench.schema.case import Case, Where, names_in
 from collbench.units import counted, format_size
+
+if TYPE_CHECKING:  # a rank imports this module, and nothing of the analysis
+    from collbench.analysis.options import Option
+    from collbench.analysis.pairs import Pair
+    from collbench.analysis.results import Cell, Way
 
 # What tells the rows of one benchmark apart: its parameters as columns, and as words.
 

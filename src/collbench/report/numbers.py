@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from collbench.analysis.estimate import Estimate
 from collbench.schema.record import Unit, Work
 from collbench.units import format_duration
+
+if TYPE_CHECKING:
+    from collbench.analysis.estimate import Estimate
 
 
 def format_us(seconds: float) -> str:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collbench.report import headings
-from collbench.report.caveats import of_records, remarks
 from collbench.report.headings import is_program, operation, size_text
 from collbench.report.numbers import Ends, MeasuredWork, Units, between, format_rate, format_us, is_numbered, numbered
+from collbench.report.remarks import of_records, remarks
 from collbench.report.tables import Table, in_columns_of, lined_up, spreadsheet_cell
 from collbench.schema.axes import AXES, DTYPES, Sizes
 from collbench.schema.case import Case
