@@ -299,6 +299,7 @@ def test_a_world_in_commands(
     golden: Golden, monkeypatch: pytest.MonkeyPatch, engine: str, policy: str, step: str | None,
     vendor: str,
 ) -> None:  # fmt: skip
+    engines.get(engine)  # imported by this user: Podman's address is that of the user who imports it
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     monkeypatch.setattr(facts, "container", lambda: None)
     cell = LaunchCell(vendor, policy, step, 2, engine=engine)
