@@ -188,6 +188,7 @@ def work_in(folder: Path) -> None:
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
     for module in PRELOADED:
         importlib.import_module(module)
+    del os.environ["OPENBLAS_NUM_THREADS"]  # numpy has read it, and some tests assert which variables there are
 
 
 def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespace, before: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from tests.unit.made_program_runs import launches_of, program_case, program_reco
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, write_launches, write_run
 
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
-from collbench.analysis.compare import Comparison, Reason, Verdict, compare, verdict_on
+from collbench.analysis.compare import Comparison, Reason, Verdict, compare, judge, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.launches import REFUSED, together
@@ -441,3 +441,19 @@ def test_cpu_seconds_are_those_of_the_launches_that_are_compared(folder: Folder,
     ranks = write_run(folder.path / "ranks", {HOST: spread(1e-6), MULTI: spread(1e-6)})
     [entry] = json.loads(compare(ranks, "--by", "policy", "--style", "json").out)["comparisons"]
     assert entry["base"]["cpu"] is None and "CPU" not in compare(ranks, "--by", "policy").out
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict", "reason"),
+    [((0.99, 1.01), "same", Reason("within margin")), ((1.1, 1.2), "faster", Reason("excludes equality"))],
+)
+def test_why_there_is_a_verdict(interval: tuple[float, float], verdict: Verdict, reason: Reason) -> None:
+    assert judge(Estimate(1.0, interval, 10), 0.05) == (verdict, reason, None)
+
+
+def test_an_interval_at_any_time_is_the_reciprocal_of_the_other_side() -> None:
+    base, other = spread(1e-6), [1.1 * time * factor for time, factor in zip(spread(1e-6), spread(1.0), strict=True)]
+    one, back = ratio_at_any_time(other, base, 0.5), ratio_at_any_time(base, other, 0.5)
+    assert one.interval is not None and back.interval is not None
+    assert one.interval[0] < one.value < one.interval[1]
+    assert back.interval == pytest.approx((1 / one.interval[1], 1 / one.interval[0]))

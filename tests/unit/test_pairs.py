@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.unit.made_runs import experiment, gpu, host, image, library, made_cas
 
 from collbench.analysis.compare import compare
 from collbench.analysis.factors import facts_of, find_factor
-from collbench.analysis.pairs import Differences, Pair, across, alike, within, without_partner
+from collbench.analysis.pairs import Differences, Pair, across, alike, refuse_not_alternated, within, without_partner
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError
 from collbench.report.cells import tables
@@ -442,3 +443,18 @@ def test_only_the_cases_whose_library_differs_are_refused(run: Run) -> None:
     cases = [bare.having(engine="docker", policy="multi", isolation="strict"), bare]
     observed = run(*cases, experiment=experiment((), images=(inside,), environments=(beside,)))
     assert [facts_of(observed, [case])["library-file"] for case in cases] == ["", ""]
+
+
+def test_launches_of_equal_number_are_a_block_only_where_runs_took_turns() -> None:
+    """By when their launches began, whichever run is named first."""
+
+    def begun(*hours: int) -> Any:
+        folders = [(hour, Path(f"{number}")) for number, hour in enumerate(hours)]
+        manifests = [SimpleNamespace(created=f"{hour:02}") for hour in hours]
+        return SimpleNamespace(name="run", folders=folders, manifests=manifests)
+
+    for one, other in (((0, 2), (1, 3)), ((1, 3), (0, 2)), ((0,), (5,))):
+        refuse_not_alternated(begun(*one), begun(*other))
+    for one, other in (((0, 1), (2, 3)), ((2, 3), (0, 1))):
+        with pytest.raises(RequestError, match="--in-blocks"):
+            refuse_not_alternated(begun(*one), begun(*other))

@@ -13,7 +13,7 @@ from tests.unit.made_papers import conv, copy, gemm, gpu_launch, judged, rnn, sy
 from tests.unit.made_runs import Entry, image, library, made_case, made_record, spread, with_facts, write_run
 
 from collbench.analysis.conclusions import JudgedConclusion, PartVerdict, decide, judge, planned_conclusions
-from collbench.analysis.papers import Item, Needs, Selector, decode, items_of, kinds_of, workers
+from collbench.analysis.papers import Item, Needs, Selector, decode, items_of, kinds_of, library_name, workers
 from collbench.analysis.results import joined
 from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError, RunReadError
@@ -441,3 +441,15 @@ def test_ratios_stand_beside_those_of_the_paper_and_a_run_of_sysbench_has_none(t
     cpu = write(tmp_path / "cpu", [sysbench("cpu", 1.01)])
     assert ratios_beside(cpu, ZHAO) == {}
     assert {verdict for number, verdict in verdicts(judged(ZHAO, cpu)).items() if number > 1} == {ABSENT}
+
+
+@pytest.mark.parametrize(
+    ("backend", "beside", "name"),
+    [
+        ("mpi", "Open MPI 5.0.8", "Open MPI"), ("mpi-cuda", "Open MPI 5.0.8", "CUDA-aware Open MPI"),
+        ("mpi-cuda", "MPICH", None), ("nccl", "", "NCCL"), ("nccl", "MPICH 5.0.2", "NCCL (MPICH)"),
+        ("torch-gloo", "", None),
+    ],
+)  # fmt: skip
+def test_the_papers_name_of_a_library(backend: str, beside: str, name: str | None) -> None:
+    assert library_name(backend, beside) == name

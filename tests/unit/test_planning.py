@@ -24,7 +24,7 @@ from collbench.analysis.bounds import Launches, in_order, intervals
 from collbench.analysis.compare import CHANCE, MOST, Comparison, Reason, by_suite, judge, launches_more
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.pairs import Pair
-from collbench.analysis.planning import OpenAtPlace, false_positives, next_block, power, smallest
+from collbench.analysis.planning import OpenAtPlace, cost, false_positives, next_block, power, smallest
 from collbench.analysis.runs import observe
 from collbench.cli.launch import launch_command
 from collbench.report.page.contents import sentences
@@ -387,3 +387,13 @@ def test_a_suite_in_a_report(tmp_path: Path) -> None:
     for interleaved in (True, False):
         (line,) = sentences(by_suite(replace(run, interleaved=interleaved), "policy", suites, 0.02), 0.02)
         assert ("measured alternately" in line) is not interleaved
+
+
+def test_what_a_difference_takes_by_cohens_formula() -> None:
+    """((1.96 + 0.84) x 0.1 / log 1.05)^2 = 32.97 blocks for a spread of 10 %."""
+    cells = [in_order([1.0], [5.0]), in_order([1.0, 1.0], [1.0, math.exp(0.1 * math.sqrt(2))])]
+    price = cost(cells, 0.05)
+    assert price is not None
+    assert price.spread == pytest.approx(0.1)
+    assert price.launches == 33
+    assert cost(cells[:1], 0.05) is None, "one launch has no spread"

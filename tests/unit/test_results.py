@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import shutil
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from html import unescape
@@ -24,7 +25,7 @@ from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import across, within
-from collbench.analysis.results import Cell, cells_of, joined, without_collector
+from collbench.analysis.results import Cell, cells_of, in_turns, joined, without_collector
 from collbench.analysis.runs import gather, load_baseline, observe, save_baseline, shortage
 from collbench.errors import RunReadError
 from collbench.report import new_style
@@ -34,7 +35,7 @@ from collbench.report.verdict import slow_text
 from collbench.run.turns import _trimmed
 from collbench.schema.case import Case
 from collbench.schema.files import is_being_written, locked
-from collbench.schema.record import Duet, Record, ResultCheck, Samples, Work
+from collbench.schema.record import Duet, Record, ResultCheck, Samples, Slice, Work
 from collbench.schema.world import TRIMMED
 
 Golden = Callable[[str, str], None]
@@ -531,3 +532,24 @@ def test_notes_on_launches_in_words(stopped: Path, here: Collbench, tmp_path: Pa
         shown.append(f"{' '.join(('advise both', *flags))}\n{here('advise', *runs, *flags).out}")
         assert len(json.loads(here("advise", *runs, *flags, "--style", "json").out)["cautions"]) == cautions
     golden("results-notes.txt", "\n".join(shown).replace(f"{tmp_path}/", ""))
+
+
+@pytest.mark.parametrize(
+    ("slow", "on_other"),
+    [(Slow(2, 2, (10, 5)), True), (Slow(2, 2, (5, 10)), False), (Slow(1, 1, (9, 9)), False)],
+)
+def test_the_side_with_the_larger_share_of_slow_launches(slow: Slow, on_other: bool) -> None:
+    assert slow.on_other is on_other
+
+
+def test_what_the_slices_of_a_launch_show() -> None:
+    """Those that follow one of their own world, and second halves; of slices that are valid and took time."""
+
+    def turn(place: int, seconds: float, halves: tuple[float, float], valid: bool = True) -> Slice:
+        return Slice(start=0.0, place=place, n=9, seconds=seconds, halves=halves, asleep=0.0, slept=1.0, valid=valid)
+
+    slices = (turn(0, 1.0, (1.0, 2.0)), turn(1, 2.0, (0.0, 3.0)), turn(0, 4.0, (2.0, 4.0)),
+              turn(0, 9.0, (1.0, 1.0), valid=False), turn(1, 0.0, (1.0, 9.0)))  # fmt: skip
+    shown = in_turns(Duet(worlds=2, started=1, seconds=1.0, slices=slices))
+    assert shown.started == 1
+    assert shown[1:] == pytest.approx((math.log(2), math.log(2)))
