@@ -150,11 +150,11 @@ class ToySlurm:
         )  # fmt: skip
 
     def down(self) -> None:
-        """Remove its containers and its network."""
-        names = docker("ps", "-aq", "--filter", f"network={self.name}").split()
-        if names:
+        """Remove its containers and its network, if there are any."""
+        if names := docker("ps", "-aq", "--filter", f"network={self.name}").split():
             docker("rm", "-f", "-v", *names)
-        docker("network", "rm", self.name)
+        if networks := docker("network", "ls", "-q", "--filter", f"name=^{self.name}$").split():
+            docker("network", "rm", *networks)
 
     def root(self, number: int, *argv: str) -> str:
         """What a command of root prints on a node."""
