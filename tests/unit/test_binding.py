@@ -97,7 +97,7 @@ def test_differences_in_words(golden: Callable[[str, str], None], monkeypatch: p
     for number, fields in elsewhere:
         came = [replace(rank, **fields) if rank is CAME_TRUE[number] else rank for rank in CAME_TRUE]
         lines.append(place_difference(tuple(came), PLACES))
-    lines += [shape_difference((planned,), seats) for planned, seats in UNSHAPED]
+    lines += [shape_difference((planned,), seats) for planned, seats in (*UNSHAPED, (PLANNED, (*SEATS, SEATS[0])))]
     lines.append(facts_of_ranks.place_difference(SEATS[:3], None, {SHAPE: msgspec.json.encode(PLANNED).decode()}))
     lines += [software_difference(ranks) for ranks in OTHER_SOFTWARE]
     monkeypatch.setattr(os, "sched_setaffinity", Mock(side_effect=OSError(22, "Invalid argument")))

@@ -31,14 +31,14 @@ from collbench.registry import defined
 from collbench.report.remarks import of_records as cautions
 from collbench.run import facts_of_ranks
 from collbench.run.cases import program_cases
-from collbench.run.child import ProgramFailed, execute
+from collbench.run.child import Finished, ProgramFailed, execute
 from collbench.run.experiment import plan_experiment
 from collbench.run.failures import Unwatched
-from collbench.run.program import AloneSession, ProgramStarter
+from collbench.run.program import AloneSession, ProgramStarter, _sum
 from collbench.schema.axes import Axis, AxisKind
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
-from collbench.schema.record import Record, Work, summarise
+from collbench.schema.record import CpuTime, Record, Work, summarise
 from collbench.workloads import dl, gpu, host
 from collbench.workloads.program import Measure, Program, parameter
 
@@ -366,3 +366,8 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
 def test_a_parameter_cannot_have_the_name_of_another_axis(name: str, kind: AxisKind) -> None:
     with pytest.raises(ValueError, match=name):
         parameter(name, "", "what it means", kind=kind)
+
+
+def test_the_time_of_several_executions_is_added_up() -> None:
+    together = _sum(CpuTime(user=1.0, system=2.0, wall=4.0), Finished("", 0.5, 0.25, 0.125))
+    assert together == CpuTime(user=1.5, system=2.25, wall=4.125)
