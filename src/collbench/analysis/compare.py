@@ -37,7 +37,7 @@ USUAL = 0.2  # the usual size of differences (logarithm of a ratio)
 NORMAL = NormalDist()
 
 #: Numbers of launches that are tried: each, then in steps of 6 %.
-_TRIED = np.array(sorted({*range(1, 17), *map(int, np.geomspace(17, MOST, 72))}))
+_TRIED = np.unique(np.concatenate((np.arange(1, 17), np.geomspace(17, MOST, 72).astype(int))))
 
 Verdict = Literal["same", "faster", "slower", "unclear", "not comparable"]
 

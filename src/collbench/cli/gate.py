@@ -78,7 +78,7 @@ class _GateOptions(flags.Options):
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
     seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
-    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: up to 4, as there are cores or GPUs]", type=_RANKS)  # fmt: skip
+    ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: one per core or GPU, at most 4]", type=_RANKS)  # fmt: skip
     accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))  # fmt: skip
     out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)  # fmt: skip
     resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)  # fmt: skip
@@ -338,7 +338,8 @@ def _add(values: dict[str, str], flag: str, kind: str, name: str, value: str) ->
 def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
     """A plan for one world as a launch plan: ranks of this environment, started by its own launcher on the host.
 
-    `ranks`: None, 2 to 4 as there are cores, or 1 to 4 as there are GPUs. `crowded`: more than cores, else RequestError.
+    Without `ranks` there is one per core, 2 to 4, or one per GPU, at most 4. `crowded` allows more ranks than cores;
+    else they are a RequestError.
     """
     torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
     library = probe(Path(sys.prefix), "torch" if torch else "").vendor
@@ -411,7 +412,7 @@ def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[
 
 
 class _SelftestOptions(flags.Options):
-    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: up to 4, as there are cores or GPUs]", type=_RANKS)  # fmt: skip
+    ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: one per core or GPU, at most 4]", type=_RANKS)  # fmt: skip
     launches: int = flags.option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
     plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)  # fmt: skip
     seed: int = flags.option("--seed", "Of the order within blocks.", type=int, default=1)

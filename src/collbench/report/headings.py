@@ -200,6 +200,7 @@ def used_drivers(cells: Iterable[Cell]) -> set[str]:
 
 
 def drivers_in(ways: Iterable[Way]) -> set[str]:
+    """The drivers among these ways of measuring."""
     return {value for way in ways for name, value in way if name == "driver"}
 
 

@@ -124,7 +124,7 @@ def _of_cases(rows: Sequence[Record], names: Sequence[str]) -> str:
 def _heading(rows: Sequence[Record], measured: Sequence[Record]) -> str:
     group = group_of(rows[0])
     case = group.case
-    drivers = "/".join(sorted({record.driver or case["driver"] for record in measured}))
+    drivers = "/".join(sorted({record.driver or case["driver"] for record in measured})) or case["driver"]
     alignments = "/".join(sorted({record.align for record in measured if record.align}))
     shared = all(record.clock in ("common", "synced") for record in measured)
     clock = "last out - first in" if shared else "largest local time"
