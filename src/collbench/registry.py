@@ -68,7 +68,7 @@ PACKAGE = Path(__file__).resolve().parent
 _DOCKERFILE = ".Dockerfile"
 
 #: What Docker takes as a part of an image's name.
-_IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 
 
 def source_tree() -> Path:
@@ -110,7 +110,7 @@ def find_dockerfile(text: str) -> tuple[str, Path]:
     path, known = Path(text), dockerfiles()
     name = path.name.removesuffix(_DOCKERFILE)
     if text.endswith(_DOCKERFILE) and path.is_file():
-        if _IMAGE_NAME.fullmatch(name) is None:
+        if IMAGE_NAME.fullmatch(name) is None:
             rule = "the image is named like the file; use lower-case letters, digits and single . _ -."
             raise RequestError(f"image {text}: {rule}")
         return name, path

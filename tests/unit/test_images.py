@@ -17,7 +17,7 @@ from tests.unit.made_engine import EMPTY, Answers, MadeEngine, Reply, connected
 
 from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
-from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker import environment, images
 from collbench.launch.engines.docker.client import Docker
 from collbench.launch.engines.docker.images import (
     ImageRef,
@@ -67,6 +67,31 @@ def test_the_command_of_a_build_says_it_all() -> None:
     assert prepare("openmpi-cuda", Recipe()).on is None
 
 
+def test_a_second_build_of_a_recipe_is_another_image_that_knows_its_command() -> None:
+    recipe = Recipe(base="debian:13", no_index=True, cuda="13", arguments=("OPENMPI_VERSION=4.1.8",))
+    build = prepare("openmpi", recipe, "openmpi-4.1")
+    assert (build.name, build.file) == ("openmpi-4.1", "containers/openmpi.Dockerfile")
+    assert "collbench/openmpi-4.1" in command_of(build)
+    again = "collbench image build openmpi --as openmpi-4.1 --cuda 13 --build-arg OPENMPI_VERSION=4.1.8"
+    assert build.command == again, "without what only one machine needs"
+    assert prepare("openmpi", Recipe(), "openmpi").name == "openmpi"
+    assert prepare_with("sshd", "mpich", Recipe()).command == "collbench image build mpich --with sshd"
+
+
+def test_only_an_mpi_of_a_wheel_has_an_environment_like_it() -> None:
+    assert prepare("mpich", Recipe()).origin == "wheel mpich==${MPICH_VERSION}"
+    for name in ("mpich", "openmpi", "intelmpi", "tools", "torch"):
+        environment.refuse_unmatched(prepare(name, Recipe()))
+    with pytest.raises(RequestError):
+        environment.refuse_unmatched(prepare("openmpi-cuda", Recipe()))
+
+
+def test_an_environment_differs_from_its_image_in_what_each_holds() -> None:
+    here = msgspec.structs.replace(HELD, python="3.12", packages={**HELD.packages, "numpy": "99"})
+    assert environment.differences(HELD, HELD) == []
+    assert [text.split()[0] for text in environment.differences(here, HELD)] == ["Python", "numpy"]
+
+
 def test_builds_that_cannot_be_made_are_refused(tmp_path: Path, golden: Golden) -> None:
     lines: list[str] = []
 
@@ -88,6 +113,9 @@ def test_builds_that_cannot_be_made_are_refused(tmp_path: Path, golden: Golden) 
         refused(prepare, str(file), recipe)
     for recipe in (Recipe(base="debian:13"), Recipe(cuda="12"), Recipe(arguments=("A=b",))):
         refused(prepare_with, "sshd", "mpich", recipe)
+    for other in ("mpich", "Mine", "a/b"):
+        refused(prepare, "openmpi", Recipe(), other)
+    refused(environment.refuse_unmatched, prepare("openmpi-cuda", Recipe()))
     for name in ("torch", "tools"):
         refused(prepare_with, "sshd", name, Recipe())
     golden("image-builds-refused.txt", "".join(lines))
@@ -191,7 +219,9 @@ def test_an_image_is_built_asked_and_labelled_with_the_answer(tmp_path: Path, mo
     assert (draft["nocache"], draft["rm"], draft["forcerm"]) == ("True", "True", "True")
     assert (final["t"], final["dockerfile"], final["nocache"]) == ("collbench/mpich", "Dockerfile", "False")
     base = prepare("mpich", Recipe()).dockerfile.read_text().partition("ARG BASE=")[2].split()[0]
-    assert json.loads(final["labels"]) == images.labels_of(HELD) | {"collbench.base": f"{base} debian@sha256:ab"}
+    assert json.loads(final["labels"]) == images.labels_of(HELD) | {
+        "collbench.base": f"{base} debian@sha256:ab", "collbench.command": "collbench image build mpich"
+    }  # fmt: skip
     (removed,) = asked(made, "DELETE", "/images/")
     assert removed.startswith(f"/images/{draft['t']}?") and "noprune=True" in removed
 

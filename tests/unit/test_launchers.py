@@ -15,7 +15,7 @@ from tests.processes import LIMIT
 from collbench.launch import launchers
 from collbench.machine.launcher import Launcher, detect
 
-MPICH, OPENMPI, TORCH = (launchers.get(vendor, "x") for vendor in ("mpich", "openmpi", "torch"))
+MPICH, OPENMPI, INTELMPI, TORCH = (launchers.get(vendor, "x") for vendor in ("mpich", "openmpi", "intelmpi", "torch"))
 
 # Those that a launch starts ------------------------------------------------------------------------------------------
 
@@ -37,6 +37,16 @@ def test_commands_of_the_launchers() -> None:
     assert OPENMPI.across(hosts, ("p",)) == (
         "mpirun", "--host", "a:2,b:1", "--map-by", "slot", "--bind-to", "none", "-n", "3", "p"
     )  # fmt: skip
+    assert INTELMPI.across(hosts, ("p",)) == (
+        "mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-hosts", "a:2,b:1", "-n", "3", "p"
+    )  # fmt: skip
+    assert INTELMPI.local(2, True, ("p",)) == ("mpiexec", "-launcher", "fork", "-n", "2", "p")
+    older = launchers.get("openmpi", "x", "4.1.8")
+    assert (older.across, older.shm_folder) == (OPENMPI.across, "OMPI_MCA_btl_vader_backing_directory")
+    assert ("OMPI_MCA_plm_rsh_agent" in older.environment, "PRTE_MCA_plm_ssh_agent" in older.environment) == (
+        True,
+        False,
+    )
     assert "--map-by" not in OPENMPI.local(2, False, ("p",))
     assert ":OVERSUBSCRIBE" in OPENMPI.local(2, True, ("p",))
 
@@ -73,6 +83,8 @@ def test_launches_in_one_network_listen_on_ports_of_their_own() -> None:
         ("openmpi", "[c0:00063] select: component ob1 selected", True),
         ("openmpi", "[c0:00008] WARNING: local probe returned unhandled shell:unknown assuming bash", True),
         ("openmpi", "[c0:00063] *** An error occurred in MPI_Send", False),
+        ("intelmpi", "[0] MPI startup(): libfabric provider: tcp", True),
+        ("intelmpi", "[0] Abort(1) on node 0", False),
         ("torch", "Setting OMP_NUM_THREADS environment variable", True),
         ("torch", " *****", True),
         ("torch", "RuntimeError: *", False),
@@ -95,6 +107,11 @@ def test_transports_are_read_from_the_log() -> None:
     btl = "[c0:00063] mca: bml: Using {} btl for send to [[953,1],0] on node c0"
     assert OPENMPI.transport([btl.format("self"), btl.format("tcp")], (1, 1)) == "ob1: tcp"
     assert OPENMPI.transport(["select: component cm selected"], (1, 1)) == "cm"
+    begun, provider = (f"[0] MPI startup(): {text}" for text in ("library kind: release", "libfabric provider: tcp"))
+    assert INTELMPI.transport([begun], (2,)) == "shm"
+    assert INTELMPI.transport([begun, provider], (1, 1)) == "ofi tcp"
+    assert INTELMPI.transport([begun, provider], (2, 1)) == "shm; ofi tcp"
+    assert INTELMPI.transport(["nothing"], (2,)) is None
 
 
 # What stands in for ssh: it leaves a request, and waits until the driver has taken it away ----------------------------
@@ -159,6 +176,7 @@ def test_without_a_variable_the_folder_is_where_containers_have_it(monkeypatch: 
 
 BY_OPENMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
 BY_MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2"}
+BY_INTELMPI = BY_MPICH | {"I_MPI_HYDRA_UUID": "0b25"}
 BY_TORCHRUN = {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
 BY_SLURM = {"SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "3"}
 
@@ -170,6 +188,7 @@ BY_SLURM = {"SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": 
         ({"PATH": "/bin"}, Launcher("none", 0, 1, 0), "no launcher"),
         (BY_OPENMPI, Launcher("openmpi", 3, 8, 1), "Open MPI's mpirun"),
         (BY_MPICH, Launcher("mpich", 2, 4, 2), "MPICH's mpiexec"),
+        (BY_INTELMPI, Launcher("intelmpi", 2, 4, 2), "Intel MPI's mpiexec"),
         (BY_TORCHRUN, Launcher("torchrun", 5, 6, 1), "torchrun"),
         (BY_SLURM, Launcher("slurm", 7, 16, 3), "srun"),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, Launcher("mpich", 1, 2, 0), "MPICH's mpiexec"),

@@ -118,7 +118,7 @@ def missing_torch() -> str | None:
     if importlib.util.find_spec("torch") is None:
         return f"torch is not installed; {to_install('torch')}"
     started_by = launcher.detect()
-    if started_by.kind in ("openmpi", "mpich", "slurm") and started_by.size > 1:
+    if started_by.kind in (*launcher.OF_MPI, "slurm") and started_by.size > 1:
         try:
             load_mpi()
         except RequestError as error:

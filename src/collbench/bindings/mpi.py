@@ -68,22 +68,26 @@ def load_mpi() -> Any:
 
 
 def vendor(mpi: Any) -> str:
-    """`openmpi`, `mpich`, or the name mpi4py gives to a library derived from neither."""
+    """`openmpi`, `intelmpi`, `mpich` with what is derived from it, or the name mpi4py gives to another."""
     text = mpi.Get_library_version()
     if "Open MPI" in text:
         return "openmpi"
-    if re.search(r"MPICH|MVAPICH|Intel\(R\) MPI|CRAY MPICH", text):
+    if "Intel(R) MPI" in text:
+        return "intelmpi"
+    if re.search(r"MPICH|MVAPICH|CRAY MPICH", text):
         return "mpich"
     return str(mpi.get_vendor()[0])
 
 
 def version_line(mpi: Any) -> str:
-    """`Open MPI 5.0.11` or `MPICH 5.0.2`: the library's name and version."""
+    """`Open MPI 5.0.11`, `MPICH 5.0.2` or `Intel MPI 2021.18.1`: the library's name and version."""
     text = mpi.Get_library_version()
     if match := re.search(r"Open MPI v?([\w.]+)", text):
         return f"Open MPI {match[1]}"
     if match := re.search(r"MPICH Version:\s*(\S+)", text):
         return f"MPICH {match[1]}"
+    if match := re.search(r"Intel\(R\) MPI Library (\S+)", text):
+        return f"Intel MPI {match[1]}"
     return str(text.splitlines()[0].split(",")[0].strip())
 
 
@@ -111,7 +115,7 @@ def refuse_foreign_launcher(mpi: Any, started_by: Launcher) -> None:
 
     Raises WorldMismatch: they differ.
     """
-    if started_by.kind in ("openmpi", "mpich") and started_by.kind != vendor(mpi):
+    if started_by.kind in launcher.OF_MPI and started_by.kind != vendor(mpi):
         raise WorldMismatch(
             f"started by {started_by.title} with {started_by.size} processes, but mpi4py uses {version_line(mpi)} "
             f"({library_path() or 'path unknown'}): that would be {started_by.size} worlds of size 1. "
@@ -129,7 +133,7 @@ def initialise(mpi: Any, started_by: Launcher, level: ThreadLevel) -> ThreadLeve
     if not mpi.Is_initialized():
         mpi.Init_thread(levels[THREAD_LEVELS.index(level)])
         atexit.register(_finalise, mpi)
-    if started_by.kind in ("openmpi", "mpich", "slurm") and mpi.COMM_WORLD.size != started_by.size:
+    if started_by.kind in (*launcher.OF_MPI, "slurm") and mpi.COMM_WORLD.size != started_by.size:
         cure = f"Use the mpirun that belongs to {library_path() or 'this library'}."
         if started_by.kind == "slurm":
             kind = PMI.get(vendor(mpi), "TYPE")
@@ -288,7 +292,7 @@ class MpiBackend(Backend):
         "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "MV2_", "MVP_", "HCOLL_", "UCC_",
         "UCX_", "FI_", "PSM2_", "PSM3_",
     )  # fmt: skip
-    packages: tuple[str, ...] = ("mpi4py", "openmpi", "mpich")
+    packages: tuple[str, ...] = ("mpi4py", "openmpi", "mpich", "impi-rt")
 
     def missing(self) -> str | None:
         """Whether mpi4py finds an MPI library that belongs to our mpiexec."""

@@ -59,6 +59,7 @@ BYTES_PER_SECOND = 1e9  #: What an operation is taken to move in a second, to te
 _LOADS = 3  #: So many loads of oversubscribed cores are named.
 _NUMBERS = (7, 15, 25, 50, 100)  #: Numbers of launches in the table beside that of the plan.
 NOTHING_MISSING: Missing = {}  #: Every benchmark is there, as far as anybody looked.
+_LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "intelmpi": "Intel MPI"}  #: By a part of the image's name.
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 #: Flags of every command that launches.
@@ -336,7 +337,7 @@ def of_paper(
         if not case["backend"] and use_of(case) in missing.get((cell.engine, cell.image, cell.side), ()):
             lacking.add(case.workload)
             continue
-        names = "MPICH" if "mpich" in cell.image else "Open MPI" if "openmpi" in cell.image else ""
+        names = next((title for part, title in _LIBRARIES.items() if part in cell.image), "")
         library = library_name(case["backend"], names) if case["backend"] else None
         items.append(Item(case, library, expanded.placements[cell].crowded))
     published = paper(expanded.plan.paper)

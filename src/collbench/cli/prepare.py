@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
     from collbench.bindings.spec import Backend
     from collbench.doctor import BackendHere, Finding, Problem
-    from collbench.launch.engines.docker.images import ImageBuild
+    from collbench.launch.engines.docker.images import ImageBuild, Recipe
+    from collbench.launch.probe import Contents
     from collbench.report.tables import Table
 
 # list ----------------------------------------------------------------------------------------------------------------
@@ -276,6 +276,8 @@ class _BuildOptions(Options):
     no_index: bool = switch("--no-index", "With --wheelhouse: no package index at all.")
     cuda: str | None = option("--cuda", "With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]", type=click.Choice(("12", "13")))  # fmt: skip
     arguments: tuple[str, ...] = flags.several("--build-arg", "Another argument of the Dockerfile.", "NAME=VALUE")
+    other: str | None = option("--as", "Build NAME as collbench/OTHER, for several builds of an MPI.", "OTHER")
+    environment: bool = switch("--with-environment", "Make .venvs/NAME too, with the packages of the image: the host's side.")  # fmt: skip
     layer: str | None = option("--with", "Build NAME-LAYER on the image NAME that is there; sshd: for MPIJobs of Kubernetes.", "LAYER")  # fmt: skip
     dry_run: bool = switch("--dry-run", "Print the builder's input, and build nothing.")
     docker_host: str | None = DOCKER_HOST
@@ -287,18 +289,14 @@ def build_command(options: _BuildOptions) -> None:
 
     Without a name, all of them are listed.
     """
-    from collbench.launch.engines.docker import images
+    from collbench.launch.engines.docker import environment, images
     from collbench.launch.engines.docker.client import Docker
     from collbench.launch.engines.docker.images import reference_of
     from collbench.launch.waiting import Stopping
-    from collbench.registry import dockerfiles
 
-    if not options.names:
-        raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
     recipe = images.Recipe(options.base, options.no_cache, options.ca_bundle, options.wheelhouse, options.no_index,
                            options.cuda, options.arguments)  # fmt: skip
-    prepare = images.prepare if options.layer is None else partial(images.prepare_with, options.layer)
-    builds = [prepare(name, recipe) for name in dict.fromkeys(options.names)]
+    builds = _builds(options, recipe)
     if options.dry_run:
         for image in builds:
             _show_build(image)
@@ -312,8 +310,36 @@ def build_command(options: _BuildOptions) -> None:
                 click.echo(f"{name}: {line[:160]}", err=True)
 
         contents = images.build(engine, image, on_line, stopping)
-        libraries = ", ".join(f"{library.name} {library.version}" for library in contents.libraries) or "no MPI"
-        click.echo(f"{reference_of(image.name)}: {libraries}, Python {contents.python}, collbench {contents.collbench}")
+        click.echo(f"{reference_of(image.name)}: {_held(contents)}")
+        if options.environment:
+            here = environment.make(image, contents, recipe)
+            click.echo(f"{environment.folder_of(image.name)}: {_held(here)}")
+            for difference in environment.differences(here, contents):
+                click.echo(f"* differs from the image: {difference}")
+
+
+def _builds(options: _BuildOptions, recipe: Recipe) -> list[ImageBuild]:
+    from collbench.launch.engines.docker import environment, images
+    from collbench.registry import dockerfiles
+
+    if not options.names:
+        raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
+    names = tuple(dict.fromkeys(options.names))
+    if options.other is not None and len(names) > 1:
+        raise RequestError(f"--as {options.other}: is the name of one image, and these are {len(names)}. Name one.")
+    if options.layer is not None:
+        if options.other is not None or options.environment:
+            raise RequestError("--with: cannot be combined with --as or --with-environment. Use these without it.")
+        return [images.prepare_with(options.layer, name, recipe) for name in names]
+    builds = [images.prepare(name, recipe, options.other) for name in names]
+    for image in builds if options.environment else ():
+        environment.refuse_unmatched(image)
+    return builds
+
+
+def _held(contents: Contents) -> str:
+    libraries = ", ".join(f"{library.name} {library.version}" for library in contents.libraries) or "no MPI"
+    return f"{libraries}, Python {contents.python}, collbench {contents.collbench}"
 
 
 def _show_build(build: ImageBuild) -> None:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +221,7 @@ def _may(client: Client, what: str) -> bool:
 # Slurm ---------------------------------------------------------------------------------------------------------------
 
 #: The types of PMI that each library can use, by how their names begin: pmix_v4 is one of pmix.
-_FITTING = {"openmpi": ("pmix",), "mpich": ("pmi2", "pmi1", "pmix", "cray")}
+_FITTING = {"openmpi": ("pmix",), "mpich": ("pmi2", "pmi1", "pmix", "cray"), "intelmpi": ("pmi2", "pmi1", "pmix")}
 
 _NO_RECORDS = "no launch can leave its records"
 
@@ -259,15 +261,19 @@ def _pmi(site: SlurmSite) -> Finding:
             for image in (*site.images, *site.environments)} | set(site.mpi)  # fmt: skip
     plugins = {library: site.mpi.get(library, kind) for library, kind in PMI.items()}
     problems = []
-    for library, kind in plugins.items():
-        severity: Severity = "fail" if library in used else "warn"
-        effect = f"ranks of {library} become worlds of one rank, or abort"
+    for kind, pairs in groupby(sorted(plugins.items(), key=itemgetter(1)), key=itemgetter(1)):
+        libraries = [library for library, _ in pairs]
+        severity: Severity = "fail" if used.intersection(libraries) else "warn"
+        effect = f"ranks of {' and '.join(libraries)} become worlds of one rank, or abort"
         if kind not in listed:
-            fix = f"mpi = {{ {library} = ... }} in the site file, or ask for Slurm's plug-in {kind}"
+            values = ", ".join(f"{library} = ..." for library in libraries)
+            fix = f"mpi = {{ {values} }} in the site file, or ask for Slurm's plug-in {kind}"
             problems.append(Problem(severity, f"srun --mpi=list does not name {kind}", effect, fix))
-        elif not kind.startswith(_FITTING[library]):
-            fix = f'mpi = {{ {library} = "{PMI[library]}" }} in the site file'
-            problems.append(Problem(severity, f"{library} does not join a world by {kind}", effect, fix))
+            continue
+        for library in libraries:
+            if not kind.startswith(_FITTING[library]):
+                fix = f'mpi = {{ {library} = "{PMI[library]}" }} in the site file'
+                problems.append(Problem(severity, f"{library} does not join a world by {kind}", effect, fix))
     return Finding(", ".join(f"{library} by {kind}" for library, kind in plugins.items()), tuple(problems))
 
 

@@ -144,6 +144,7 @@ def _cuda_refused(machine: Machine) -> Problem | None:
 #: How each launcher distributes its ranks over the memory nodes. A rank gets all cores of its node: on a single core
 #: NCCL's threads would compete with it.
 _SPREAD = {"openmpi": "mpirun --map-by numa --bind-to numa", "mpich": "mpiexec -bind-to numa -map-by numa",
+           "intelmpi": "mpiexec -genv I_MPI_PIN_DOMAIN numa",
            "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms", "torchrun": "torchrun"}  # fmt: skip
 
 
@@ -364,6 +365,7 @@ def _driver_too_old(wheel: str, cuda: str | None, major: int | None) -> Problem 
 _CLAIM = {
     "openmpi": "export OMPI_MCA_accelerator=cuda (mpirun --mca accelerator_base_verbose 10 shows why it was not taken)",
     "mpich": "export MPIR_CVAR_ENABLE_GPU=1 MPICH_GPU_SUPPORT_ENABLED=1 (the second is Cray's)",
+    "intelmpi": "export I_MPI_OFFLOAD=1",
 }
 
 

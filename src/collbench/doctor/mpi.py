@@ -18,6 +18,7 @@ from collbench.doctor import Finding, Machine, Problem, Severity, check, finding
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 from collbench.machine import attach_probe
 from collbench.machine.cgroup import disks, under
+from collbench.machine.launcher import OF_MPI
 from collbench.schema.manifest import Disk
 from collbench.units import format_bytes
 
@@ -69,7 +70,7 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
     seen = f"{library.version} ({library.path or 'path unknown'})"
     if library.foreign is not None:
         return finding(seen, Problem("fail", library.foreign, _WORLDS, fix))
-    if machine.launcher.kind in ("openmpi", "mpich", "slurm"):
+    if machine.launcher.kind in (*OF_MPI, "slurm"):
         return finding(f"{seen}; started by {machine.launcher.title}")
     program = next(filter(None, map(machine.which, _MPIRUN)), None)
     if program is None:
@@ -107,7 +108,7 @@ def _product(text: str) -> tuple[str, str] | None:
     if match := re.search(r"HYDRA.*?Version:\s*(\S+)", text, re.DOTALL):
         return "mpich", f"MPICH {match[1]}"
     if match := re.search(r"Intel\(R\) MPI Library.*?Version (\S+)", text, re.DOTALL):
-        return "mpich", f"Intel(R) MPI {match[1]}"
+        return "intelmpi", f"Intel MPI {match[1]}"
     return None
 
 

@@ -25,7 +25,8 @@ from collbench.units import counted, format_bytes
 from collbench.workloads.host.stream import TIMES_CACHE
 from collbench.yardsticks import Readings
 
-_BIND = {"openmpi": "mpirun --bind-to core", "mpich": "mpiexec -bind-to core", "slurm": "srun --cpu-bind=cores"}
+_BIND = {"openmpi": "mpirun --bind-to core", "mpich": "mpiexec -bind-to core",
+         "intelmpi": "mpiexec -genv I_MPI_PIN_DOMAIN core", "slurm": "srun --cpu-bind=cores"}  # fmt: skip
 
 
 @check

@@ -150,6 +150,17 @@ OPENMPI = RankLauncher(
 )  # fmt: skip
 
 
+def _openmpi_4_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
+    return ("mpirun", "--hostfile", hostfile, "--map-by", "slot", "--bind-to", "none", "-n", str(ranks), *program)
+
+
+#: ORTE instead of PRRTE, and btl/vader, as btl/sm was called until 5.0 (seen with 4.1.8).
+OPENMPI_4 = replace(
+    OPENMPI, environment={"OMPI_MCA_plm_rsh_agent": "collbench-relay", **_OPENMPI_VERBOSE},
+    shm_folder="OMPI_MCA_btl_vader_backing_directory", over_ssh=_openmpi_4_over_ssh,
+)  # fmt: skip
+
+
 # MPICH: hydra's manual launcher prints a line for each proxy that is to be started, and waits for them.
 
 _LAUNCH = re.compile(r"HYDRA_LAUNCH: (?P<shell>.*--proxy-id (?P<number>\d+).*)")
@@ -206,6 +217,42 @@ MPICH = RankLauncher(
 )  # fmt: skip
 
 
+# Intel MPI: its hydra starts a proxy on each host through an agent that stands in for ssh (`collbench-relay`).
+
+_PROVIDER = re.compile(r"MPI startup\(\): libfabric provider: (?P<provider>\S+)")
+#: Lines that the variables below make Intel MPI print.
+_INTELMPI_OWN = re.compile(r"^\[\d+\] MPI startup\(\):")
+
+
+def _intelmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
+    return ("mpiexec", "-launcher", "fork", "-n", str(ranks), *program)
+
+
+def _intelmpi_across(hosts: Hosts, program: Argv) -> Argv:
+    listed, total = _listed(hosts)
+    return ("mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-hosts", listed, "-n", total, *program)
+
+
+def _intelmpi_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
+    return ("mpiexec", "-launcher", "ssh", "-f", hostfile, "-n", str(ranks), *program)
+
+
+def _intelmpi_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
+    """Its own shared memory within a box; between boxes the provider of libfabric: `shm; ofi tcp`."""
+    lines = [line for line in log if _INTELMPI_OWN.search(line)]
+    providers = {f"ofi {match['provider']}" for line in lines if (match := _PROVIDER.search(line))}
+    within = ["shm"] if lines and max(boxes) > 1 else []
+    return "; ".join((*within, *sorted(providers))) or None
+
+
+INTELMPI = RankLauncher(
+    vendor="intelmpi", pmi=PMI["intelmpi"], operator="Intel", relays=True,
+    local=_intelmpi_local, across=_intelmpi_across, over_ssh=_intelmpi_over_ssh, transport=_intelmpi_transport,
+    quiet=lambda line: _INTELMPI_OWN.search(line) is not None,
+    environment={"I_MPI_PIN": "0", "I_MPI_DEBUG": "5"}, verbose=("I_MPI_DEBUG",),  # ranks bind themselves
+)  # fmt: skip
+
+
 # torch.distributed: torchrun where all ranks are in one place. Across containers each rank is started directly, with
 # rank, size and one address in the variables that torchrun sets.
 
@@ -234,18 +281,21 @@ _TORCH_TASK = {"RANK": "$SLURM_PROCID", "LOCAL_RANK": "$SLURM_LOCALID", "WORLD_S
 TORCH = RankLauncher(vendor="torch", local=_torch_local, direct=_torch_direct, task=_TORCH_TASK,
                      quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "))  # fmt: skip
 
-_BY_VENDOR = {launcher.vendor: launcher for launcher in (MPICH, OPENMPI, TORCH)}
+_BY_VENDOR = {launcher.vendor: launcher for launcher in (MPICH, OPENMPI, INTELMPI, TORCH)}
 
 
 def names() -> tuple[str, ...]:
     return tuple(_BY_VENDOR)
 
 
-def get(vendor: str, image: str) -> RankLauncher:
-    """How the library in an image or environment starts ranks; ImageMissing: it holds none that can be started."""
+def get(vendor: str, image: str, version: str = "") -> RankLauncher:
+    """How the library in an image or environment starts ranks; ImageMissing: it holds none that can be started.
+
+    Without a `version`, as the newest does.
+    """
     if vendor not in names():
         raise ImageMissing(f"image {image}: holds {vendor or 'no MPI'}; the launcher starts {', '.join(names())}.")
-    return _BY_VENDOR[vendor]
+    return OPENMPI_4 if vendor == "openmpi" and version.startswith("4.") else _BY_VENDOR[vendor]
 
 
 #: Largest request that the driver reads (bytes), and the relay's longest wait for the driver (s).

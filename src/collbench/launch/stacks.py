@@ -144,7 +144,10 @@ def stack_of(plan: Plan, image: str, look: Look, watched: Sequence[str] = ()) ->
 
     Programs of one rank need no library. Raises ImageMissing: it holds none that can be started.
     """
-    launcher = launchers.get(look.contents.vendor, image) if communicates(plan) else PROCESS
+    launcher = PROCESS
+    if communicates(plan):
+        version = next((library.version for library in look.contents.libraries), "")
+        launcher = launchers.get(look.contents.vendor, image, version)
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
     overrides = overrides_of(plan, look.library_path, watched)
     return Stack(launcher, look.reference, look.refused, nccl, look.grants, overrides=overrides)
@@ -387,7 +390,8 @@ def _unknown_images(plan: Plan) -> Iterator[str]:
             hint = suggestion(image, known)
             names = [name for name, side in plan.sides.items() if image in side.images.values()]
             of_side = f"side {', '.join(names)}: " if names and image not in plan.images else ""
-            yield f"{of_side}image {image}: none that comes with collbench; it must be one of your own. {hint}"
+            own = f"one of your own, as collbench image build NAME --as {image} makes it"
+            yield f"{of_side}image {image}: none that comes with collbench; it must be {own}. {hint}"
 
 
 def _look_at_host(expanded: ExpandedPlan, sides: tuple[str | None, ...]) -> Looks:

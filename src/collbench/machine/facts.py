@@ -30,8 +30,12 @@ _SECRET_NAME = re.compile(
     r"URI|TOKEN|SECRET|PASS|KEY|CRED|AUTH|PREFIXES|INITIAL_WDIR"
     r"|(?<![A-Z0-9])(PWD|BEARER|COOKIES?|SESSION|SID|JWT|PINS?|LICEN[CS]ES?|DIR$|ROOT$)(?![A-Z0-9])"
 )
-#: What mpirun of Open MPI 4 tells its ranks by parameters, and no user set.
-_SET_BY_MPIRUN = ("OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_shmem_RUNTIME_QUERY_hint")
+#: What mpirun of Open MPI 4 and of Intel MPI tell their ranks by variables of settings, and no user set.
+_SET_BY_MPIRUN = (
+    "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix", "OMPI_MCA_shmem_RUNTIME_QUERY_hint",
+    "I_MPI_INFO_", "I_MPI_HYDRA_UUID", "I_MPI_HYDRA_TOPOLIB", "I_MPI_MPIRUN", "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING",
+    "I_MPI_BIND_WIN_ALLOCATE", "I_MPI_INTERNAL_MEM_POLICY", "I_MPI_RETURN_WIN_MEM_NUMA", "FI_PROVIDER_PATH",
+)  # fmt: skip
 _SECRET_VALUE = re.compile(r"://\S*@")
 CONTENDED_SHARE = 0.10  #: Tasks that wait for a CPU for a larger share of the time are contention.
 

@@ -12,18 +12,23 @@ from typing import Literal
 
 from collbench.errors import RequestError
 
-LauncherKind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
+LauncherKind = Literal["openmpi", "mpich", "intelmpi", "torchrun", "slurm", "none"]
 
-_TITLE: dict[LauncherKind, str] = {"openmpi": "Open MPI's mpirun", "mpich": "MPICH's mpiexec", "torchrun": "torchrun",
-                                   "slurm": "srun", "none": "no launcher"}  # fmt: skip
+_TITLE: dict[LauncherKind, str] = {"openmpi": "Open MPI's mpirun", "mpich": "MPICH's mpiexec",
+                                   "intelmpi": "Intel MPI's mpiexec", "torchrun": "torchrun", "slurm": "srun",
+                                   "none": "no launcher"}  # fmt: skip
+
+#: Those of an MPI: they and its library must belong together.
+OF_MPI = ("openmpi", "mpich", "intelmpi")
 
 #: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
-PMI = {"openmpi": "pmix", "mpich": "pmi2"}
+PMI = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2"}
 
 #: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun.
 _VARIABLES: dict[LauncherKind, tuple[str, str, str]] = {
     "openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    "intelmpi": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     "slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 }
@@ -53,6 +58,8 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     for kind in order:
         if kind == "torchrun" and "MASTER_ADDR" not in environ:
             continue  # job scripts set RANK and WORLD_SIZE for other purposes
+        if kind == "intelmpi" and "I_MPI_HYDRA_UUID" not in environ:
+            continue  # MPICH's hydra has the same variables of ranks
         rank, size, local = _VARIABLES[kind]
         with contextlib.suppress(KeyError, ValueError):
             return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))

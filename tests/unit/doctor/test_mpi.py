@@ -26,6 +26,7 @@ OPEN_MPI = MpiLibrary("openmpi", "Open MPI 5.0.11", "/lib/libmpi.so.40")
 FOREIGN = MpiLibrary("openmpi", "Open MPI 5.0.11", "/lib/libmpi.so.40", "started by MPICH's mpiexec")
 MPICH = MpiLibrary("mpich", "MPICH 5.0.2", None)
 HYDRA = "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: today"
+INTEL_MPI = MpiLibrary("intelmpi", "Intel MPI 2021.13", None)
 INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240701"
 OURS = "mpirun (Open MPI) 5.0.11\n"
 
@@ -57,7 +58,8 @@ LAUNCHERS: Outcomes = {
     "mpiexec where there is no mpirun": ("ok", lambda m: judge_mpi(launching(m, HYDRA, "mpiexec"), MPICH)),
     "mpirun of another MPI": ("fail", lambda m: judge_mpi(launching(m, HYDRA), OPEN_MPI)),
     "mpirun of another version": ("warn", lambda m: judge_mpi(launching(m, "mpirun (Open MPI) 4.1.4"), OPEN_MPI)),
-    "two products of one vendor": ("ok", lambda m: judge_mpi(launching(m, INTEL), MPICH)),
+    "mpirun of a library derived from ours": ("fail", lambda m: judge_mpi(launching(m, INTEL), MPICH)),
+    "Intel's mpirun and library": ("ok", lambda m: judge_mpi(launching(m, INTEL), INTEL_MPI)),
     "mpirun beside Python": ("warn", lambda m: judge_mpi(having(m, {"venv/bin/mpirun": ""}), OPEN_MPI)),
     "mpirun nowhere": ("warn", lambda m: judge_mpi(m, OPEN_MPI)),
     "mpirun of nobody": ("unknown", lambda m: judge_mpi(launching(m, "wrapper 1.0\nmore"), OPEN_MPI)),

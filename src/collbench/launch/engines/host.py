@@ -26,8 +26,11 @@ from collbench.launch.launchers import Argv
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
-from collbench.registry import source_tree
+from collbench.registry import dockerfiles, source_tree
 from collbench.schema.plan import Plan
+
+#: Where the environment beside an image is, under the image's name, from the working directory.
+ENVIRONMENTS = Path(".venvs")
 
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0
@@ -141,11 +144,14 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
         raise PlanError(
             f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
-            f'environments = {{ "{image}" = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
-            f".venvs/{image}/bin/pip install '.[{vendor}]' in a clone, or with a wheel for the dot); or leave host out."
+            f'environments = {{ "{image}" = "PATH" }}{_another_way(image)}; or leave host out.'
         )
     title = f"the environment beside {image} ({environment})"
     return Look(contents, str(environment), title, library_path=before)
+
+
+def _another_way(image: str) -> str:
+    return f"; or make one (collbench image build {image} --with-environment)" if image in dockerfiles() else ""
 
 
 def find_environment(image: str, folder: str | None) -> Path:
@@ -155,7 +161,7 @@ def find_environment(image: str, folder: str | None) -> Path:
         if not (named / "bin" / "python").exists():
             raise PlanError(f"environments: {image}: {folder} has no bin/python. Name a virtual environment.")
         return named.absolute()
-    beside = Path(".venvs") / image
+    beside = ENVIRONMENTS / image
     return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
 
 

