@@ -63,7 +63,7 @@ class DoubleComm:
         self._leader = unique_id[0]
         self._exchanges = 0
         self._members = self._meet()
-        everybody = self._exchange((self._world.rank, device.facts.uuid, self._host(), self._allows()))
+        everybody = self.exchange((self._world.rank, device.facts.uuid, self._host(), self._allows()))
         uses = [(uuid, host) for _, uuid, host, _ in everybody]
         if len(set(uses)) < len(uses) and not all(allowed for *_, allowed in everybody):
             raise RuntimeError("double: NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
@@ -112,7 +112,7 @@ class DoubleComm:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3600)
 
-    def _exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any) -> list[Any]:
         self._lose()
         members = self._members
         if self.rank == 0:
@@ -159,6 +159,7 @@ class DoubleComm:
                 self._library.log.info(
                     "TUNING", f"{name}: {words[2]} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..1}}"
                 )
+                self._library.refuse_half_symmetric(self, words[:2])
                 self.device.enqueue(partial(self._perform, name, words))
         if sends:
             self.device.enqueue(partial(self._perform_sends, sends))
@@ -193,7 +194,7 @@ class DoubleComm:
         }
         sends = name != "Broadcast" or self.rank == more[-1]
         width = self.size if name == "ReduceScatter" else 1
-        everybody = self._exchange(self._held(send, count * width, datatype).copy() if sends else None)
+        everybody = self.exchange(self._held(send, count * width, datatype).copy() if sends else None)
         if name != "Reduce" or self.rank == more[-1]:
             self._held(recv, count * (self.size if name == "AllGather" else 1), datatype)[...] = result[name](everybody)
 
@@ -209,7 +210,7 @@ class DoubleComm:
     def _perform_sends(self, calls: list[Work]) -> None:
         """Sends and receives of one group, now. A pair must agree: NCCL would write beyond the end, or wait."""
         sent = [(peer, self._held(at, count, kind).copy()) for name, (at, count, kind, peer) in calls if name == "Send"]
-        everybody = self._exchange(sent)
+        everybody = self.exchange(sent)
         for name, (at, count, kind, peer) in calls:
             if name != "Recv":
                 continue
@@ -231,9 +232,10 @@ class DoubleComm:
         self.refuse_if_freed()
         if self.device.graphs:
             crash("a communicator waits for ever for the graphs that use it")
-        if self.address in self._library.registered.values():
+        windows = {owner for owner, _ in self._library.windows.values()}
+        if self.address in {*self._library.registered.values(), *windows}:
             crash("a communicator is destroyed before its memory was deregistered")
-        self._exchange(None)
+        self.exchange(None)
         self.freed = True
         self._memories.clear()
 

@@ -17,6 +17,7 @@ from tests.double.functions import Code, Functions, crash
 from tests.double.log import DoubleLog
 
 INVALID_USAGE = 5  # ncclInvalidUsage of nccl.h
+WINDOWS = (2, 27, 0)  # the first version with ncclCommWindowRegister
 
 
 class Group:
@@ -78,6 +79,7 @@ class DoubleNccl:
         self._group = Group()
         self._memories: dict[int, Any] = {}
         self.registered: dict[int, int] = {}  # address of memory: of its communicator
+        self.windows: dict[int, tuple[int, int]] = {}  # address of memory: of its communicator, and its size
         self._failing = Failing()
         self.group_start, self.group_end = self._group.start, self._group.end
         self._functions.add("ncclGroupStart", self.group_start, 0)
@@ -125,6 +127,14 @@ class DoubleNccl:
     def forget(self, comm: DoubleComm) -> None:
         """What was registered with it; the memory itself is still there."""
         self.registered = {memory: owner for memory, owner in self.registered.items() if owner != comm.address}
+        self.windows = {memory: window for memory, window in self.windows.items() if window[0] != comm.address}
+
+    def refuse_half_symmetric(self, comm: DoubleComm, addresses: tuple[int, ...]) -> None:
+        """A collective on windows is symmetric: all of its memory lies in windows of its communicator."""
+        ranges = [(start, start + size) for start, (owner, size) in self.windows.items() if owner == comm.address]
+        inside = [any(start <= address < end for start, end in ranges) for address in addresses]
+        if ranges and not all(inside):
+            crash("a symmetric collective on memory that is no window")
 
     def call(self, function: str, *arguments: Any) -> int | None:
         """What is called at once: memory of NCCL's own, and its log."""
@@ -136,7 +146,7 @@ class DoubleNccl:
             self._memories[memory.address] = memory
             arguments[0]._obj.value = memory.address
         elif function == "ncclMemFree":
-            if arguments[0].value in self.registered:
+            if arguments[0].value in self.registered or arguments[0].value in self.windows:
                 crash("memory is freed before it was deregistered")
             self._memories.pop(arguments[0].value)
         elif function == "ncclCommRegister":
@@ -145,8 +155,24 @@ class DoubleNccl:
         elif function == "ncclCommDeregister":
             self._comms[arguments[0].value].refuse_if_freed()
             self.registered.pop(arguments[1].value)
+        elif function == "ncclCommWindowRegister" and self.version >= WINDOWS:
+            self._register_window(*arguments)
+        elif function == "ncclCommWindowDeregister" and self.version >= WINDOWS:
+            self._comms[arguments[0].value].refuse_if_freed()
+            self.windows.pop(arguments[1].value)
         elif function == "ncclResetDebugInit":
             self.log.reset()
         else:
             return None
         return 0
+
+    def _register_window(self, comm: Any, pointer: Any, size: Any, window: Any, flags: Any) -> None:
+        """Collective: it waits for all ranks, which must give memory of NCCL's own, and as much."""
+        if flags.value != 1 or pointer.value not in self._memories:
+            crash("a window needs NCCL_WIN_COLL_SYMMETRIC and memory of ncclMemAlloc")
+        owner = self._comms[comm.value]
+        owner.refuse_if_freed()
+        if len(set(owner.exchange(size.value))) > 1:
+            crash("windows of several sizes")
+        window._obj.value = pointer.value
+        self.windows[pointer.value] = (comm.value, size.value)

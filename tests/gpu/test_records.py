@@ -55,10 +55,11 @@ def test_graphs(gpus: Gpus, ranks: int, driver: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("number", "registration"), [("1", "local"), ("2", "symmetric")])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_registered_buffers(gpus: Gpus, ranks: int) -> None:
-    record = one(gpus, ranks, "nccl", "-b", "1M", "-e", "1M", "-R", "1")
-    assert record["case"]["how"].get("registered", False) is True
+def test_registered_buffers(gpus: Gpus, ranks: int, number: str, registration: str) -> None:
+    record = one(gpus, ranks, "nccl", "-b", "1M", "-e", "1M", "-R", number)
+    assert record["case"]["how"]["registration"] == registration
     assert record["status"] in ("ok", "skipped"), record["reason"]
 
 

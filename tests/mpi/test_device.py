@@ -127,10 +127,25 @@ def test_cadences_and_graphs(mpirun: Command, driver: str, flags: tuple[str, ...
 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
-def test_registered_buffers(mpirun: Command) -> None:
-    record = one(measure(mpirun, 2, "allreduce", "--backend", "nccl", "-R", "1", "-b", "64", "-e", "64", "-n", "2"))
+@pytest.mark.parametrize(("number", "registration"), [("1", "local"), ("2", "symmetric")])
+@pytest.mark.parametrize("more", [(), ("--in-place",), ("-G", "1")])
+def test_registered_buffers(mpirun: Command, number: str, registration: str, more: tuple[str, ...]) -> None:
+    flags = ("-R", number, *more, "-b", "64", "-e", "64", "-n", "2")
+    record = one(measure(mpirun, 2, "allreduce", "--backend", "nccl", *flags))
     assert record["status"] == "ok"
-    assert record["case"]["how"].get("registered", False)
+    assert record["case"]["how"]["registration"] == registration
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+@pytest.mark.parametrize(
+    ("collective", "version"), [("gather", "2.30.1"), ("ps_bcast", "2.30.1"), ("allreduce", "2.26.5")]
+)
+def test_windows_that_cannot_be(mpirun: Command, collective: str, version: str) -> None:
+    """Of several sizes, of workers alone, or of a library that has none."""
+    flags = ("--registration", "2", "-b", "64", "-e", "64", "-n", "2")
+    record = one(measure(mpirun, 2, collective, "--backend", "nccl", *flags, DOUBLE_NCCL_VERSION=version))
+    assert record["status"] == "skipped"
 
 
 @pytest.mark.mpi

@@ -138,7 +138,7 @@ def test_a_rank_that_dies_inside_a_call(mpirun: Command) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
-@pytest.mark.parametrize("more", ["registered = [true]", "cudagraph = 1"])
+@pytest.mark.parametrize("more", ["registration = ['local']", "registration = ['symmetric']", "cudagraph = 1"])
 def test_few_communicators_at_a_time_hold_memory(mpirun: Command, more: str, tmp_path: Path) -> None:
     """One for each pair of settings would not fit; what a case registered or captured is gone before its own is."""
     path = tmp_path / "plan.toml"
@@ -174,7 +174,7 @@ def test_an_abort_that_hangs_keeps_nobody(mpirun: Command, left_with: Callable[[
 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
-@pytest.mark.parametrize("more", ["", "cudagraph = 1", "registered = [true]"])
+@pytest.mark.parametrize("more", ["", "cudagraph = 1", "registration = ['local']", "registration = ['symmetric']"])
 @pytest.mark.parametrize("driver", ["native", "python"])
 def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: str, more: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
@@ -217,8 +217,9 @@ def test_a_backend_without_its_library_is_skipped_where_the_plan_says_so(mpirun:
 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
-def test_registered_memory_that_does_not_fit_says_how_much(mpirun: Command) -> None:
-    arguments = ("allreduce", "--backend", "nccl", "-R", "1", "-b", "1M", "-e", "1M", "-n", "2")
+@pytest.mark.parametrize("number", ["1", "2"])
+def test_registered_memory_that_does_not_fit_says_how_much(mpirun: Command, number: str) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-R", number, "-b", "1M", "-e", "1M", "-n", "2")
     ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
     assert ended.code == 1
     assert AMOUNTS.search(one(ended)["reason"])

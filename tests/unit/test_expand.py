@@ -44,7 +44,8 @@ def test_without_flags_every_axis_has_the_default_of_a_plan() -> None:
         (("--staging", "both"), "staging", STAGINGS),
         (("--algorithm", "allreduce:Tree,Ring"), "algorithms", ("allreduce:Tree,Ring",)),
         (("--protocol", "^LL"), "protocols", ("^LL",)),
-        (("-R", "1"), "registered", (True,)),
+        (("-R", "1"), "registration", ("local",)),
+        (("--registration", "2"), "registration", ("symmetric",)),
         (("-G", "2"), "cudagraph", 2),
         (("--in-place",), "in_place", (True,)),
         (("--in-place", "both"), "in_place", (False, True)),
@@ -230,7 +231,7 @@ def test_an_unknown_backend_is_refused_with_the_nearest() -> None:
 
 # Axes that only some backends have, cadences that only some have, and who must be a parameter server ------------------
 
-NEW = ("staging", "algorithm", "protocol", "registered", "graph")
+NEW = ("staging", "algorithm", "protocol", "registration", "graph")
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ MADE = {
     for made in (
         Made("plain"),
         Made("staged", frozenset({"staging"})),
-        Made("library", frozenset({"algorithm", "protocol", "registered", "graph", "server staging"}), streams=True),
+        Made("library", frozenset({"algorithm", "protocol", "registration", "graph", "server staging"}), streams=True),
         Made("stream", streams=True),
     )
 }
@@ -265,7 +266,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_axes(**fields: Any) -> Plan:
     everything: dict[str, Any] = {
         "collectives": ("allreduce",), "sizes": (8,), "staging": ("pageable", "pinned"), "algorithms": ("", "RING"),
-        "protocols": ("LL", ""), "registered": (False, True), "cudagraph": 1,
+        "protocols": ("LL", ""), "registration": ("none", "symmetric"), "cudagraph": 1,
     }  # fmt: skip
     return Plan(**(everything | fields))
 
@@ -276,19 +277,19 @@ def of(found: tuple[CollectiveCase, ...], *fields: str) -> list[tuple[Any, ...]]
 
 @pytest.mark.usefixtures("made_up")
 def test_a_backend_without_axes_has_one_case() -> None:
-    assert of(cases_of(plan_axes(), "plain", 2), *NEW) == [(None, None, None, False, 0)]
+    assert of(cases_of(plan_axes(), "plain", 2), *NEW) == [(None, None, None, "none", 0)]
 
 
 @pytest.mark.usefixtures("made_up")
 def test_a_backend_varies_what_it_has() -> None:
     assert of(cases_of(plan_axes(), "staged", 2), *NEW) == [
-        ("pageable", None, None, False, 0), ("pinned", None, None, False, 0),
+        ("pageable", None, None, "none", 0), ("pinned", None, None, "none", 0),
     ]  # fmt: skip
     assert of(cases_of(plan_axes(), "library", 2), *NEW) == [
-        (None, algorithm, protocol, registered, 1)
+        (None, algorithm, protocol, registration, 1)
         for algorithm in (None, "RING")
         for protocol in ("LL", None)
-        for registered in (False, True)
+        for registration in ("none", "symmetric")
     ]
 
 
@@ -302,9 +303,9 @@ def test_a_barrier_has_nothing_to_stage() -> None:
 def test_the_servers_leg_is_staged_and_is_in_no_graph() -> None:
     """Its part over MPI cannot be captured; its host memory is a choice on a backend that stages nothing else."""
     found = cases_of(
-        plan_axes(collectives=("ps_bcast",), algorithms=("",), protocols=("",), registered=(False,)), "library", 2
+        plan_axes(collectives=("ps_bcast",), algorithms=("",), protocols=("",), registration=("none",)), "library", 2
     )
-    assert of(found, *NEW) == [(staging, None, None, False, 0) for staging in ("pageable", "pinned")]
+    assert of(found, *NEW) == [(staging, None, None, "none", 0) for staging in ("pageable", "pinned")]
 
 
 @pytest.mark.usefixtures("made_up")

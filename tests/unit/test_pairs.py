@@ -133,7 +133,7 @@ def test_images_meet_place_by_place_and_size_by_size(run: Run) -> None:
     ("by", "one", "other"),
     [("backend", "mpi", "torch-gloo"), ("driver", "native", "python"), ("dtype", "float32", "float64"),
      ("op", "max", "sum"), ("staging", "pageable", "pinned"), ("algorithm", "Ring", "Tree"), ("in-place", False, True),
-     ("thread-level", "multiple", "single"), ("root", 0, 1), ("registered", False, True), ("graph", 0, 8)],
+     ("thread-level", "multiple", "single"), ("root", 0, 1), ("registration", "none", "local"), ("graph", 0, 8)],
 )  # fmt: skip
 def test_every_field_that_may_differ_is_a_question(run: Run, by: str, one: Any, other: Any) -> None:
     [pair] = of_run(run(*(made_case(**{by.replace("-", "_"): value}) for value in (other, one))), by)

@@ -63,7 +63,8 @@ LINES = (
     "qqqq = 1", "sizes = { mim = 8 }", "algorithm = ['Ring']", "only = ['0123456789ab']",
     # the type of a value
     "ops = 'sum'", "iters = '20'", "iters = 1.5", "iters = [1]", "iters = true", "iters = 2026-11-22", "budget = []",
-    "share_gpu = 1", "registered = 1", "registered = [1]", "drivers = 'rust'", "drivers = ['rust']",
+    "share_gpu = 1", "registration = 1", "registration = [1]", "registration = ['window']",
+    "drivers = 'rust'", "drivers = ['rust']",
     "staging = ['both']", "staging = [1]", "unusable = 'maybe'", "thread_level = 'some'", "benchmarks = 1",
     "benchmarks = [1]", "[[benchmarks]]\nn = [[]]", "sizes = 8", "sizes = [1.5]", "sizes = { min = 1.5 }",
     f"iters = '{'9' * 80}'",

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from collbench.bindings.gpu.assignment import DeviceMpiBackend, DeviceMpiSession, agree, on_all
 from collbench.bindings.gpu.device import (
@@ -56,6 +56,8 @@ from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.loop import Call, Halt, Stage
 
+T = TypeVar("T")
+
 
 class NcclArguments(HostArguments):
     """See `collbench.collectives.dialects.NcclDialectArguments`: in device memory."""
@@ -69,16 +71,25 @@ class NcclArguments(HostArguments):
         super().__init__(case, row, count, rank)
         self.comm, self.stream = comm, device.stream
         self.datatype, self.op = DATATYPE[case.dtype], OP[case.op or "sum"]
-        self._nccl, self._device, self._case = nccl, device, case
+        self._nccl, self._device, self.case = nccl, device, case
+        self._registered: list[RegisteredMemory] = []
 
     def buffer(self, blocks: int) -> DeviceBlocks:
-        """Device memory [blocks, count]; registered with the communicator where the case says so."""
+        """Device memory [blocks, count]; where the case says so, known to the communicator after `register`."""
         size = blocks * self.count * DTYPES[self.dtype]
-        registered = self._case.registered and size > 0
-        memory: Memory = (
-            Registered(self._nccl, self.comm, self._device, size) if registered else self._device.allocate(size)
-        )
+        memory: Memory
+        if self.case.registration == "none" or size == 0:
+            memory = self._device.allocate(size)
+        else:
+            kind = Window if self.case.registration == "symmetric" else LocalBuffer
+            memory = kind(self._nccl, self.comm, self._device, size)
+            self._registered.append(memory)
         return DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)
+
+    def register(self) -> None:
+        """Make the buffers known to the communicator, in their order. Windows: collective."""
+        for memory in self._registered:
+            memory.register()
 
     def send_to(self, blocks: DeviceBlocks, peer: int) -> CallStep:
         return self._pass(self.comm.send, "ncclSend", blocks, peer)
@@ -115,8 +126,10 @@ class NcclArguments(HostArguments):
         return CallStep(python, (C("ncclGroupStart"), *calls, close))
 
 
-class Registered:
-    """`Memory` from ncclMemAlloc, registered with a communicator until it is freed."""
+class RegisteredMemory:
+    """`Memory` from ncclMemAlloc that is registered with a communicator, until it is freed."""
+
+    since = "2.19"
 
     def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
         self._device, self._size = device, size
@@ -124,13 +137,19 @@ class Registered:
         self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
         self.address = self._pointer.value or 0
-        self._call("ncclCommRegister", self._comm, self._pointer, ctypes.c_size_t(size), ctypes.byref(self._handle))
+
+    def register(self) -> None:
+        """Raises Unsupported, MemoryError, LibraryError."""
+        raise NotImplementedError
+
+    def deregister(self) -> None:
+        raise NotImplementedError
 
     def _call(self, function: str, *arguments: Any) -> None:
         code = self._nccl.call(function, *arguments)
         if code is None:
             version = ".".join(map(str, self._nccl.version))
-            raise Unsupported(f"NCCL {version} registers no buffers ({function}); 2.19 and later do")
+            raise Unsupported(f"NCCL {version} has no {function}; {self.since} and later do")
         if code and self._device.free()[0] < self._size:
             raise MemoryError(no_room(self._device, self._size))
         if code:
@@ -138,9 +157,44 @@ class Registered:
 
     def __del__(self) -> None:
         if self._handle and not self._owner.freed:
-            self._nccl.call("ncclCommDeregister", self._comm, self._handle)
+            self.deregister()
         if self._pointer:
             self._nccl.call("ncclMemFree", self._pointer)
+
+
+class LocalBuffer(RegisteredMemory):
+    """Registered on this rank alone: what nccl-tests do with `-R 1`."""
+
+    def register(self) -> None:
+        handle = ctypes.byref(self._handle)
+        self._call("ncclCommRegister", self._comm, self._pointer, ctypes.c_size_t(self._size), handle)
+
+    def deregister(self) -> None:
+        self._nccl.call("ncclCommDeregister", self._comm, self._handle)
+
+
+class Window(RegisteredMemory):
+    """A window of the same size on all ranks, which symmetric kernels can use: `-R 2` of nccl-tests."""
+
+    since = "2.27"
+
+    def register(self) -> None:
+        """Collective."""
+        window = ctypes.byref(self._handle)
+        self._call("ncclCommWindowRegister", self._comm, self._pointer, ctypes.c_size_t(self._size), window, SYMMETRIC)
+
+    def deregister(self) -> None:
+        self._nccl.call("ncclCommWindowDeregister", self._comm, self._handle)
+
+
+SYMMETRIC = ctypes.c_int(1)  # NCCL_WIN_COLL_SYMMETRIC of nccl.h
+
+
+def refuse_window(case: CollectiveCase, row: Collective) -> None:
+    """Raises Unsupported, on all ranks: windows are collective, and have one size."""
+    sizes = {row.blocks(rank, case.ranks, case.root or 0) for rank in range(case.ranks)}
+    if case.registration == "symmetric" and (row.has_server or len(sizes) > 1):
+        raise Unsupported(f"symmetric windows have one size on all ranks, and the buffers of {row.name} do not")
 
 
 TAG = 27  # tag of the messages between server and chief
@@ -206,7 +260,7 @@ class WorkerArguments(NcclArguments):
     def landing(self, blocks: int) -> Array:
         self.blocks_held += blocks
         pageable = partial(page_aligned, blocks, self.count, self.dtype)
-        return host_blocks(self._device, self._case, blocks, self.count, pageable)
+        return host_blocks(self._device, self.case, blocks, self.count, pageable)
 
     def copy_in(self, target: DeviceBlocks, source: Array) -> CallStep:
         return copy_step(self._device, target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
@@ -243,6 +297,7 @@ class NcclSession(DeviceMpiSession):
         """Buffers on the device, the row's NCCL call, completed by a wait for the stream."""
         binder = binder_of(self.backend, row, "nccl", "NCCL")
         self.assigned.refuse(row)
+        refuse_window(case, row)
         self._log.forget_warnings()
         comm, device = self._communicator(case, row), self.device
         if row.has_server:
@@ -250,7 +305,7 @@ class NcclSession(DeviceMpiSession):
         assert comm is not None and device is not None
         observe = partial(self._log.observe, self._reread)
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
-        prepared = self._allocated(binder, arguments) if case.graph else binder(arguments)
+        prepared = self._allocated(binder, arguments)
         wait = device.native(C("cudaStreamSynchronize", device.stream))
         completion = Stage(device.synchronize, None if wait is None else (wait,))
         symbols = first_of(self._nccl.native, device.native)
@@ -266,17 +321,27 @@ class NcclSession(DeviceMpiSession):
         return operation_of(prepared, captured, 0, buffer_of, lambda _: observation)
 
     def _allocated(self, binder: Binder, arguments: NcclArguments) -> Prepared:
-        """The row's call with its buffers, on all ranks or on none: what follows is collective."""
-        prepared: list[Prepared] = []
+        """The row's call with its buffers. Where what follows is collective, on all ranks or on none."""
+        agreed = bool(arguments.case.graph) or arguments.case.registration == "symmetric"
+        prepared = self._on_all(lambda: binder(arguments)) if agreed else binder(arguments)
+        if arguments.case.registration == "symmetric":
+            self._on_all(arguments.register)
+        else:
+            arguments.register()
+        return prepared
+
+    def _on_all(self, act: Callable[[], T]) -> T:
+        """What it returns, or what it raised on the first rank where it failed."""
+        results: list[T] = []
         failure: Exception | None = None
         try:
-            prepared.append(binder(arguments))
+            results.append(act())
         except (MemoryError, LibraryError) as error:
             failure = error.with_traceback(None)
         first = first_value(self.world, failure)
         if first is not None:
             raise first
-        return prepared[0]
+        return results[0]
 
     def _reread(self) -> bool:
         return self._nccl.call("ncclResetDebugInit") is not None
@@ -293,6 +358,8 @@ class NcclSession(DeviceMpiSession):
             assert comm is not None and device is not None
             arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
         prepared = binder(arguments)
+        if isinstance(arguments, WorkerArguments):
+            arguments.register()
         mpi = partial(native_call, self._mpi)
         symbols = first_of(mpi, self._nccl.native, None if device is None else device.native)
         call = make_call(prepared, symbols, (arguments,), halt=self._halt)
@@ -371,7 +438,7 @@ class NcclBackend(DeviceMpiBackend):
     summary = "NCCL on the GPUs: the library's C functions, or CuPy"
     session = NcclSession
     streams = True
-    axes: frozenset[str] = frozenset({"algorithm", "protocol", "registered", "graph", "server staging"})
+    axes: frozenset[str] = frozenset({"algorithm", "protocol", "registration", "graph", "server staging"})
     ops: tuple[Op, ...] = tuple(OP)
     variables = (*DeviceMpiBackend.variables, *NCCL_VARIABLES)
     packages = (*DeviceMpiBackend.packages, *NCCL_PACKAGES)

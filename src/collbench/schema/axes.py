@@ -317,12 +317,14 @@ AxisKind = Literal["what", "how", "where"]
 Driver = Literal["native", "python"]
 ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
 Staging = Literal["pageable", "pinned"]
+Registration = Literal["none", "local", "symmetric"]
 Op = Literal["sum", "prod", "min", "max", "avg"]
 
 DRIVERS: tuple[Driver, ...] = get_args(Driver)
 THREAD_LEVELS: tuple[ThreadLevel, ...] = get_args(ThreadLevel)
 OPS: tuple[Op, ...] = get_args(Op)
 STAGINGS: tuple[Staging, ...] = get_args(Staging)
+REGISTRATIONS: tuple[Registration, ...] = get_args(Registration)
 
 #: Facts of the environment that come with a choice of software.
 SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
@@ -402,6 +404,11 @@ def _or_none(value: Value) -> str:
 NCCL_ALGO = nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
 NCCL_PROTO = nccl_words("LL", "LL128", "Simple")
 
+
+def _registered(value: Any) -> int:
+    return REGISTRATIONS.index(value) if value in REGISTRATIONS else len(REGISTRATIONS)
+
+
 #: Every axis that is not a workload's own, in the order of tables.
 AXES: dict[str, Axis] = {
     axis.name: axis
@@ -449,11 +456,12 @@ AXES: dict[str, Axis] = {
              column="protocol_asked", plan_key=PlanKey(
                  "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                  flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"))),
-        Axis("registered", "how", "buffers known to the communicator beforehand", False, of=bool,
-             words=lambda value: "registered buffers" if value else "", advised=True, plan_key=PlanKey(
-                 "registered", (False,), optional=True,
-                 flag=Flag(("-R", "--local_register"), "nccl: buffers that NCCL allocates and registers.", "0|1",
-                           words={"0": (False,), "1": (True,)}))),
+        Axis("registration", "how", "how the communicator knows the buffers beforehand", "none", order=_registered,
+             words=lambda value: "" if value == "none" else f"{value} registration", advised=True, plan_key=PlanKey(
+                 "registration", ("none",), of=Registration, optional=True,
+                 flag=Flag(("-R", "--registration", "--local_register"), "nccl: buffers that NCCL allocates, "
+                           "registered locally (1) or as symmetric windows (2).", "0|1|2",
+                           words={str(number): (name,) for number, name in enumerate(REGISTRATIONS)}))),
         Axis("graph", "how", "operations in a CUDA graph that is launched in place of calls", 0, of=int,
              words=lambda value: f"CUDA graph of {value}" if value else "", advised=True, plan_key=PlanKey(
                  "cudagraph", 0, row=lambda row: not row.has_server, optional=True,  # of one operation, or a burst
