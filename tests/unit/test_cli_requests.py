@@ -180,7 +180,7 @@ REQUESTS = (
         "-b 8Q", "-e -1", "-b 1.3", "--cap 5", "--budget inf", "-T nan", "-b 64 -e 8", "-f 1", "-i 0",
         "-b 0 -e 1T -i 1", "-i 8 -f 2", "-n 0", "-w -1", "-d float33", "-o xor", "--driver rust", "--style tabel",
         "--align door", "--budget soon", "--budget 0s", "-T x", "--floor 0", "--device gpu", "-G 1", "-G -1", "-G 2",
-        "-R 2", "--burst 0", "--burst 1001", "--staging mapped", "-z 0", "-z 1 --cadence streaming", "--ranks 0",
+        "-R 3", "--burst 0", "--burst 1001", "--staging mapped", "-z 0", "-z 1 --cadence streaming", "--ranks 0",
         "--fault explode", "--fault corrupt:4 -n 3 -e 8", "--floor 20000", "-e 4", f"-b {'9' * 24}",
         f"-b {'9' * 39}.{'0' * 9}",
     )),

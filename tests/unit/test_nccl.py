@@ -176,6 +176,14 @@ host:1:2 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 via nothing
 
 NEW = "host:1:2 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n"
 OLD = "host:1:2 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo 1 proto 2 time 12.3\n"
+SYMMETRIC = (
+    "host:1:2 [0] NCCL INFO AllReduce [Symmetric]: 1048576 Bytes -> Kernel AllReduce_RSxLDMC_AGxSTMC nchannels 16 "
+    "nthreads 512 nWorks 1\n"
+)  # 2.28; 2.27 without nWorks
+COPY_ENGINE = (
+    "host:1:2 [0] NCCL INFO AllGather [Copy Engine]: 8388608 Bytes -> cudaMemcpy; CE synchronization with NVLS\n"
+)
+HIERARCHICAL = "host:1:2 [0] NCCL INFO AlltoAll [Hierarchical CE]: 8388608 Bytes -> RMA proxy + CE\n"
 
 
 def test_ways_of_connections() -> None:
@@ -190,6 +198,9 @@ CHOSEN: dict[str, tuple[str | None, str | None]] = {
     OLD.replace("1 proto 2", "4 proto 0"): ("NVLS", "LL"), OLD.replace("1 proto 2", "9 proto 7"): ("9", "7"),
     NEW.replace("RING", "NVLS_TREE").replace("LL ", "SIMPLE "): ("NVLS_TREE", "SIMPLE"),
     OLD + NEW: ("RING", "LL"), NEW + OLD: ("RING", "SIMPLE"), "": (None, None),
+    SYMMETRIC: ("SYMMETRIC", "RSxLDMC_AGxSTMC"), SYMMETRIC.replace("RSxLDMC_AGxSTMC", "LL"): ("SYMMETRIC", "LL"),
+    COPY_ENGINE: ("COPY_ENGINE", None), NEW + HIERARCHICAL: ("HIERARCHICAL_CE", None),
+    SYMMETRIC + NEW: ("RING", "LL"), NEW + SYMMETRIC: ("SYMMETRIC", "RSxLDMC_AGxSTMC"),
 }  # fmt: skip
 
 

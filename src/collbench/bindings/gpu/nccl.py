@@ -200,7 +200,13 @@ _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"  # what is logged outside 
 #: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
-_CHOICE = re.compile(r"Bytes -> Algo (\w+) proto (\w+)")
+#: What is logged for an operation: a kernel by algorithm and protocol; from 2.27 on a symmetric kernel by its name; from
+#: 2.29 on the copy engines, which run no kernel.
+_CHOICE = re.compile(
+    r"Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
+    r"|\[Symmetric\]: \d+ Bytes -> Kernel [^_\s]+_(?P<kernel>\w+)"
+    r"|\[(?P<engines>Copy Engine|Hierarchical CE)\]: \d+ Bytes -> "
+)
 _VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
 
 
@@ -279,12 +285,16 @@ def transports(text: str) -> list[str]:
 
 
 def chosen(text: str, transport: str | None = None) -> Observation:
-    """Algorithm and protocol of the last operation in a log."""
-    choices = _CHOICE.findall(text)
+    """Algorithm and protocol of the last operation in a log; of a symmetric kernel its name in place of a protocol."""
+    choices = [*_CHOICE.finditer(text)]
     if not choices:
         return Observation(transport=transport)
-    algorithm, protocol = choices[-1]
-    return Observation(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS), transport)
+    last = choices[-1]
+    if last["kernel"]:
+        return Observation("SYMMETRIC", last["kernel"], transport)
+    if last["engines"]:
+        return Observation(last["engines"].upper().replace(" ", "_"), None, transport)
+    return Observation(_named(last["algorithm"], _ALGORITHMS), _named(last["protocol"], _PROTOCOLS), transport)
 
 
 def _named(word: str, names: tuple[str, ...]) -> str:
