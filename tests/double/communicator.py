@@ -26,7 +26,18 @@ _OP = {number: name for name, number in OP.items()}
 _UFUNC = {"sum": np.add, "avg": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 #: The calls, and how many words C takes for each.
-CALLS = {"AllReduce": 7, "Reduce": 8, "Broadcast": 7, "AllGather": 6, "ReduceScatter": 7, "Send": 6, "Recv": 6}
+CALLS = {"AllReduce": 7, "Reduce": 8, "Broadcast": 7, "AllGather": 6, "ReduceScatter": 7, "Send": 6, "Recv": 6,
+         "AlltoAll": 6, "Gather": 7, "Scatter": 7}  # fmt: skip
+#: Those that Python has no method of a communicator for.
+DIRECT = ("AlltoAll", "Gather", "Scatter")
+_AT_ROOT = {"Reduce": "recv", "Gather": "recv", "Broadcast": "send", "Scatter": "send"}  # what the root alone has
+_WIDE = {
+    "AllGather": (False, True),
+    "ReduceScatter": (True, False),
+    "AlltoAll": (True, True),
+    "Gather": (False, True),
+    "Scatter": (True, False),
+}  # whether what is sent, or received, is a block for each rank
 _PYTHON = {
     "AllReduce": "all_reduce", "Reduce": "reduce", "Broadcast": "broadcast", "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter", "Send": "send", "Recv": "recv",
@@ -67,7 +78,7 @@ class DoubleComm:
         uses = [(uuid, host) for _, uuid, host, _ in everybody]
         if len(set(uses)) < len(uses) and not all(allowed for *_, allowed in everybody):
             raise RuntimeError("double: NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
-        for name in CALLS:
+        for name in _PYTHON:
             setattr(self, _PYTHON[name], partial(library.issue, self, name))
 
     def _take(self, variable: str) -> Any:
@@ -131,12 +142,17 @@ class DoubleComm:
     def check(self, name: str, words: tuple[int, ...]) -> None:
         """Raises `Code` for arguments that NCCL refuses."""
         send, recv, count, datatype, *_ = words if name not in ("Send", "Recv") else (words[0], *words)
-        wide = {"AllGather": (1, self.size), "ReduceScatter": (self.size, 1)}.get(name, (1, 1))
-        root = words[-1] if name in ("Reduce", "Broadcast") else self.rank
-        if name != "Broadcast" or self.rank == root:
-            self.view(send, count * wide[0], datatype)
-        if name != "Reduce" or self.rank == root:
-            self.view(recv, count * wide[1], datatype)
+        for part, address in (("send", send), ("recv", recv)):
+            if self._has(name, part, words):
+                self.view(address, count * self._width(name, part), datatype)
+
+    def _has(self, name: str, part: str, words: tuple[int, ...]) -> bool:
+        """Whether this rank has that memory in a call."""
+        return _AT_ROOT.get(name) != part or words[-1] == self.rank
+
+    def _width(self, name: str, part: str) -> int:
+        """Blocks in it."""
+        return self.size if _WIDE.get(name, (False, False))[part == "recv"] else 1
 
     def view(self, address: int, count: int, datatype: int) -> Array:
         """Device memory as an array."""
@@ -191,12 +207,16 @@ class DoubleComm:
             "Broadcast": lambda parts: parts[more[-1]],
             "AllGather": np.concatenate,
             "ReduceScatter": lambda parts: self._reduced([part[mine] for part in parts], more[0]),
+            "AlltoAll": lambda parts: np.concatenate([part[mine] for part in parts]),
+            "Gather": np.concatenate,
+            "Scatter": lambda parts: parts[more[-1]][mine],
         }
-        sends = name != "Broadcast" or self.rank == more[-1]
-        width = self.size if name == "ReduceScatter" else 1
-        everybody = self.exchange(self._held(send, count * width, datatype).copy() if sends else None)
-        if name != "Reduce" or self.rank == more[-1]:
-            self._held(recv, count * (self.size if name == "AllGather" else 1), datatype)[...] = result[name](everybody)
+        sent = None
+        if self._has(name, "send", words):
+            sent = self._held(send, count * self._width(name, "send"), datatype).copy()
+        everybody = self.exchange(sent)
+        if self._has(name, "recv", words):
+            self._held(recv, count * self._width(name, "recv"), datatype)[...] = result[name](everybody)
 
     def _reduced(self, parts: list[Array], op: int) -> Array:
         total = parts[0]

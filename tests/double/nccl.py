@@ -11,13 +11,14 @@ from collbench.bindings.mpi import load_mpi
 from collbench.collectives.row import C
 from collbench.machine import launcher
 from collbench.timing.loop import Native
-from tests.double.communicator import CALLS, DoubleComm
+from tests.double.communicator import CALLS, DIRECT, DoubleComm
 from tests.double.device import DoubleDevice
 from tests.double.functions import Code, Functions, crash
 from tests.double.log import DoubleLog
 
 INVALID_USAGE = 5  # ncclInvalidUsage of nccl.h
-WINDOWS = (2, 27, 0)  # the first version with ncclCommWindowRegister
+#: The first versions with ncclCommWindowRegister, and with ncclAlltoAll, ncclGather and ncclScatter.
+WINDOWS, FUNCTIONS = (2, 27, 0), (2, 28, 0)
 
 
 class Group:
@@ -85,7 +86,8 @@ class DoubleNccl:
         self._functions.add("ncclGroupStart", self.group_start, 0)
         self._functions.add("ncclGroupEnd", self.group_end, 0)
         for name, words in CALLS.items():
-            self._functions.add(f"nccl{name}", partial(self._called, name), words)
+            if self.has(f"nccl{name}"):
+                self._functions.add(f"nccl{name}", partial(self._called, name), words)
         self.native: Callable[[C], Native | None] = self._functions.native
 
     def _called(self, name: str, *words: int) -> None:
@@ -136,8 +138,16 @@ class DoubleNccl:
         if ranges and not all(inside):
             crash("a symmetric collective on memory that is no window")
 
+    def has(self, function: str) -> bool:
+        name = function.removeprefix("nccl")
+        return name in CALLS and (name not in DIRECT or self.version >= FUNCTIONS)
+
     def call(self, function: str, *arguments: Any) -> int | None:
-        """What is called at once: memory of NCCL's own, and its log."""
+        """What is called at once: memory of NCCL's own, its log, and what Python has no method for."""
+        if (name := function.removeprefix("nccl")) in DIRECT:
+            return self._call_directly(name, *arguments)
+        if name.startswith("CommWindow"):
+            return self._window(name, *arguments) if self.version >= WINDOWS else None
         device = self._device()
         if function == "ncclMemAlloc" and device is not None:
             if arguments[1].value > device.free()[0]:
@@ -155,24 +165,32 @@ class DoubleNccl:
         elif function == "ncclCommDeregister":
             self._comms[arguments[0].value].refuse_if_freed()
             self.registered.pop(arguments[1].value)
-        elif function == "ncclCommWindowRegister" and self.version >= WINDOWS:
-            self._register_window(*arguments)
-        elif function == "ncclCommWindowDeregister" and self.version >= WINDOWS:
-            self._comms[arguments[0].value].refuse_if_freed()
-            self.windows.pop(arguments[1].value)
         elif function == "ncclResetDebugInit":
             self.log.reset()
         else:
             return None
         return 0
 
-    def _register_window(self, comm: Any, pointer: Any, size: Any, window: Any, flags: Any) -> None:
-        """Collective: it waits for all ranks, which must give memory of NCCL's own, and as much."""
-        if flags.value != 1 or pointer.value not in self._memories:
-            crash("a window needs NCCL_WIN_COLL_SYMMETRIC and memory of ncclMemAlloc")
+    def _call_directly(self, name: str, *arguments: Any) -> int:
+        *words, comm, stream = (argument.value or 0 for argument in arguments)
+        try:
+            self.issue(self._comms[comm], name, *words, stream)
+        except Code as error:
+            return error.number
+        return 0
+
+    def _window(self, name: str, comm: Any, pointer: Any, *more: Any) -> int:
+        """A registration is collective: it waits for all ranks, which must give memory of NCCL's own, and as much."""
         owner = self._comms[comm.value]
         owner.refuse_if_freed()
+        if name == "CommWindowDeregister":
+            self.windows.pop(pointer.value)
+            return 0
+        size, window, flags = more
+        if flags.value != 1 or pointer.value not in self._memories:
+            crash("a window needs NCCL_WIN_COLL_SYMMETRIC and memory of ncclMemAlloc")
         if len(set(owner.exchange(size.value))) > 1:
             crash("windows of several sizes")
         window._obj.value = pointer.value
         self.windows[pointer.value] = (comm.value, size.value)
+        return 0

@@ -47,7 +47,7 @@ def reasons(records: list[dict[str, Any]]) -> set[str]:
 
 
 SERVER = {f"{name} needs 2 ranks or more" for name in ("ps_bcast", "ps_gather")}
-NO_IN_PLACE = "NCCL's sends and receives have no in-place form"
+NO_IN_PLACE = {f"NCCL's {calls} no in-place form" for calls in ("sends and receives have", "all-to-all has")}
 NO_SUCH = "NCCL has no {} (it has int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16)"
 
 
@@ -56,11 +56,21 @@ NO_SUCH = "NCCL has no {} (it has int8, uint8, int32, uint32, int64, uint64, flo
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_case_of_nccl(mpirun: Command, tmp_path: Path, ranks: int) -> None:
     path = plan(tmp_path, "nccl", breadth(ranks))
-    records = run(mpirun(ranks, "run", path, program=DOUBLE), tmp_path)
-    expected = (
-        {"barrier has no NCCL form"} | (set() if ranks == 2 else {NO_IN_PLACE}) | (SERVER if ranks == 1 else set())
+    version = "2.27.3" if ranks == 2 else "2.28.9"  # from which on alltoall, gather and scatter are functions
+    records = run(mpirun(ranks, "run", path, program=DOUBLE), tmp_path, DOUBLE_NCCL_VERSION=version)
+    assert reasons(records) == (
+        {"barrier has no NCCL form"} | (set() if ranks == 2 else NO_IN_PLACE) | (SERVER if ranks == 1 else set())
     )
-    assert reasons(records) == expected
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+@pytest.mark.parametrize(("version", "function"), [("2.27.3", "ncclSend"), ("2.28.9", "ncclAlltoAll")])
+def test_the_record_says_which_of_two_functions_it_was(mpirun: Command, version: str, function: str) -> None:
+    arguments = ("alltoall", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2")
+    record = one(measure(mpirun, 2, *arguments, DOUBLE_NCCL_VERSION=version))
+    assert record["status"] == "ok"
+    assert [note for note in record["notes"] if function in note]
 
 
 @pytest.mark.mpi

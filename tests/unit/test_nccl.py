@@ -25,7 +25,7 @@ from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 from collbench import collectives
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
 from collbench.bindings.gpu.device import DeviceBlocks
-from collbench.bindings.gpu.nccl import DATATYPE, OP, Communicators, NcclLog, chosen, says_lost, transports
+from collbench.bindings.gpu.nccl import DATATYPE, DIRECT, OP, Communicators, NcclLog, chosen, says_lost, transports
 from collbench.bindings.spec import Observation, as_parts, to_word
 from collbench.collectives.row import C, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
@@ -40,13 +40,17 @@ KNOWN = {"ncclAllReduce": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
          "ncclBroadcast": {2: COUNT, 3: FLOAT, 5: COMM, 6: STREAM},
          "ncclAllGather": {2: COUNT, 3: FLOAT, 4: COMM, 5: STREAM},
          "ncclReduceScatter": {2: COUNT, 3: FLOAT, 4: MAX, 5: COMM, 6: STREAM},
+         "ncclAlltoAll": {2: COUNT, 3: FLOAT, 4: COMM, 5: STREAM},
+         "ncclGather": {2: COUNT, 3: FLOAT, 5: COMM, 6: STREAM},
+         "ncclScatter": {2: COUNT, 3: FLOAT, 5: COMM, 6: STREAM},
          "ncclSend": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM}, "ncclRecv": {1: COUNT, 2: FLOAT, 4: COMM, 5: STREAM},
          "ncclGroupStart": {}, "ncclGroupEnd": {}, "MPI_Send": {5: WORLD}, "MPI_Recv": {5: WORLD},
          "cudaMemcpyAsync": {4: STREAM}, "cudaStreamSynchronize": {0: STREAM}}  # fmt: skip
 #: Where the root stands; among the workers of a server, the chief's 0.
-ROOT = {"ncclReduce": 5, "ncclBroadcast": 4}
+ROOT = {"ncclReduce": 5, "ncclBroadcast": 4, "ncclGather": 4, "ncclScatter": 4}
 LENGTHS = {"ncclAllReduce": 7, "ncclReduce": 8, "ncclBroadcast": 7, "ncclAllGather": 6, "ncclReduceScatter": 7,
-           "ncclSend": 6, "ncclRecv": 6, "ncclGroupStart": 0, "ncclGroupEnd": 0, "MPI_Send": 6, "MPI_Recv": 7,
+           "ncclAlltoAll": 6, "ncclGather": 7, "ncclScatter": 7, "ncclSend": 6, "ncclRecv": 6,
+           "ncclGroupStart": 0, "ncclGroupEnd": 0, "MPI_Send": 6, "MPI_Recv": 7,
            "cudaMemcpyAsync": 5, "cudaStreamSynchronize": 1}  # fmt: skip
 
 
@@ -86,17 +90,18 @@ def prepared(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> 
         raise
 
 
-def operations(row: Collective) -> Iterator[tuple[CollectiveCase, int, Prepared, Trace]]:
+def operations(row: Collective, direct: bool) -> Iterator[tuple[CollectiveCase, int, Prepared, Trace]]:
     for case, rank in cases(row):
-        trace = Trace()
+        trace = Trace(direct)
         if (operation := prepared(row, case, rank, trace)) is not None:
             yield case, rank, operation, trace
 
 
+@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("name", ROWS)
-def test_both_forms_do_the_same_with_the_parameters_of_the_headers(name: str) -> None:
+def test_both_forms_do_the_same_with_the_parameters_of_the_headers(name: str, direct: bool) -> None:
     row, compared = collectives.get(name), 0
-    for case, rank, operation, trace in operations(row):
+    for case, rank, operation, trace in operations(row, direct):
         for part in operation.all_parts:
             trace.calls.clear()
             part.python()
@@ -109,14 +114,17 @@ def test_both_forms_do_the_same_with_the_parameters_of_the_headers(name: str) ->
                 assert all(words[place] == known for place, known in KNOWN[call.function].items()), call.function
                 if call.function in ROOT:
                     assert words[ROOT[call.function]] == (0 if row.has_server else case.root)
+            if direct and name in DIRECT:
+                assert {call.function for call in part.c} == {DIRECT[name]}
     assert compared > 0
 
 
+@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("name", ROWS)
-def test_input_and_result_have_the_blocks_of_the_row_and_share_memory_in_place(name: str) -> None:
+def test_input_and_result_have_the_blocks_of_the_row_and_share_memory_in_place(name: str, direct: bool) -> None:
     """On the ranks that have both an input and a result."""
     row = collectives.get(name)
-    for case, rank, operation, _ in operations(row):
+    for case, rank, operation, _ in operations(row, direct):
         blocks = row.blocks(rank, case.ranks, case.root or 0)
         assert (0 if operation.input is None else operation.input.shape[0]) == blocks.send
         assert sum(part.shape[0] for part in as_parts(operation.output)) == blocks.recv
@@ -137,7 +145,7 @@ def test_what_the_server_sends_the_chief_receives_and_nobody_else(name: str, ran
     row = collectives.get(name)
     for root in range(ranks):
         passed: dict[int, list[Call]] = {}
-        for case, rank, operation, _ in operations(row):
+        for case, rank, operation, _ in operations(row, False):
             parts = {part.name: part for part in operation.parts}
             assert list(parts) == (["server link", "gpus"] if name == "ps_bcast" else ["gpus", "server link"])
             if (case.ranks, case.root) == (ranks, root):

@@ -19,8 +19,9 @@ Call = tuple[str, tuple[int, ...]]
 class Trace:
     """What the Python form calls, as the C calls that it stands for."""
 
-    def __init__(self) -> None:
+    def __init__(self, direct: bool = False) -> None:
         self.calls: list[Call] = []
+        self._direct = direct
 
     def note(self, function: str, *words: object) -> None:
         self.calls.append((function, tuple(map(to_word, words))))
@@ -39,7 +40,14 @@ class Trace:
         )  # fmt: skip
 
     def library(self) -> Any:
-        return Handle(0, group_start=partial(self.note, "ncclGroupStart"), group_end=partial(self.note, "ncclGroupEnd"))
+        """NCCL, with functions of its own for gather and its like where the trace is `direct`."""
+
+        def call(function: str, *words: Any) -> int:
+            self.note(function, *(word.value or 0 for word in words))
+            return 0
+
+        start, end = (partial(self.note, f"ncclGroup{which}") for which in ("Start", "End"))
+        return Handle(0, group_start=start, group_end=end, has=lambda function: self._direct, call=call)
 
     def mpi(self) -> Any:
         """mpi4py: a buffer with its datatype in place of address, count and datatype; a status only where one is."""

@@ -25,6 +25,7 @@ from collbench.bindings.gpu.device import (
 from collbench.bindings.gpu.nccl import (
     COMMUNICATOR_VARIABLES,
     DATATYPE,
+    DIRECT,
     NCCL_PACKAGES,
     NCCL_VARIABLES,
     OP,
@@ -32,6 +33,7 @@ from collbench.bindings.gpu.nccl import (
     Communicators,
     Nccl,
     NcclLog,
+    function_notes,
     reserve_settings,
     says_lost,
     settings,
@@ -40,6 +42,7 @@ from collbench.bindings.gpu.nccl import (
 from collbench.bindings.mpi import LARGEST_COUNT, native_call
 from collbench.bindings.spec import (
     HostArguments,
+    Observation,
     Operation,
     WorldSettings,
     binder_of,
@@ -101,6 +104,22 @@ class NcclArguments(HostArguments):
         numbers = (len(blocks) * self.count, self.datatype, peer)
         call = C(function, blocks, *numbers, self.comm, self.stream)
         return CallStep(partial(python, blocks.address, *numbers, self.stream), (call,))
+
+    def direct(
+        self, function: str, source: DeviceBlocks | None, target: DeviceBlocks | None, *numbers: int
+    ) -> CallStep | None:
+        if not self._nccl.has(function):
+            return None
+        blocks = [ctypes.c_void_p(None if part is None else part.address) for part in (source, target)]
+        count, *others = numbers
+        words = (*blocks, ctypes.c_size_t(count), *map(ctypes.c_int, others),
+                 ctypes.c_void_p(self.comm.address), ctypes.c_void_p(self.stream))  # fmt: skip
+
+        def python() -> None:
+            if code := self._nccl.call(function, *words):
+                raise LibraryError(f"{function} returned error {code}")
+
+        return CallStep(python, (C(function, source, target, *numbers, self.comm, self.stream),))
 
     def grouped(self, *steps: CallStep) -> CallStep:
         """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
@@ -303,9 +322,14 @@ class NcclSession(DeviceMpiSession):
         if row.has_server:
             return self._with_server(binder, comm, case, row, count)
         assert comm is not None and device is not None
-        observe = partial(self._log.observe, self._reread)
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
         prepared = self._allocated(binder, arguments)
+        direct = DIRECT.get(row.name) in {call.function for call in prepared.c or ()}
+        notes = function_notes(row.name, direct)
+
+        def observe(once: Callable[[], object]) -> Observation:
+            return replace(self._log.observe(self._reread, once), notes=notes)
+
         wait = device.native(C("cudaStreamSynchronize", device.stream))
         completion = Stage(device.synchronize, None if wait is None else (wait,))
         symbols = first_of(self._nccl.native, device.native)

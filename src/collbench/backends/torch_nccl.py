@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Literal
@@ -21,11 +21,12 @@ from collbench.bindings.gpu.nccl import (
     NCCL_VARIABLES,
     SONAME,
     NcclLog,
+    function_notes,
     nccl_version,
     says_lost,
     share_variables,
 )
-from collbench.bindings.spec import Backend, Operation, Session, WorldSettings, binder_of
+from collbench.bindings.spec import Backend, Observation, Operation, Session, WorldSettings, binder_of
 from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher, nvml
@@ -87,9 +88,14 @@ class TorchNccl:
         return function is not None
 
 
+def torch_nccl_version(torch: Any) -> tuple[int, ...]:
+    """The version that torch was built with."""
+    return tuple(torch.cuda.nccl.version()[:3])
+
+
 def nccl_of(torch: Any) -> TorchNccl:
     """What torch calls. Raises BackendUnavailable: two libnccl are in this process, or the only one is not torch's."""
-    version = ".".join(map(str, torch.cuda.nccl.version()[:3]))
+    version = ".".join(map(str, torch_nccl_version(torch)))
     if not loaded("nccl"):
         return TorchNccl(version, str(torch.__file__), None)
     library = load("nccl", SONAME)
@@ -224,7 +230,14 @@ class TorchNcclSession(TorchSession):
         arguments = ServedTorchArguments(*how, self._wait) if row.has_server else GpuTorchArguments(*how)
         prepared = binder(arguments)
         completion, watch = (None, None) if row.has_server else (Stage(self._wait), stopwatch(self._torch))
-        observe = partial(self._log.observe, self._nccl.reread_settings)
+        # torch calls ncclAlltoAll where it was built with an NCCL that has it, and groups for gather and scatter
+        # (torch/csrc/cuda/nccl.cpp, 2.10)
+        direct = row.name == "alltoall" and torch_nccl_version(self._torch) >= (2, 28)
+        notes = function_notes(row.name, direct)
+
+        def observe(once: Callable[[], object]) -> Observation:
+            return replace(self._log.observe(self._nccl.reread_settings, once), notes=notes)
+
         return self.operation(prepared, arguments, completion, watch, observe)
 
     def _wait(self) -> None:

@@ -20,9 +20,11 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
-    """A send to and a receive from every rank in one group, as in nccl-tests."""
+    """ncclAlltoAll; before NCCL 2.28 a send to and a receive from every rank in one group, as in nccl-tests."""
     if a.in_place:
-        raise Unsupported("NCCL's sends and receives have no in-place form")
+        raise Unsupported("NCCL's all-to-all has no in-place form")
+    if (step := a.direct("ncclAlltoAll", a.send, a.recv, a.count, a.datatype)) is not None:
+        return Prepared(a.send, a.recv, *step)
     sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in range(a.ranks)]
     received = [a.recv_from(a.recv[rank : rank + 1], rank) for rank in range(a.ranks)]
     return Prepared(a.send, a.recv, *a.grouped(*sent, *received))

@@ -77,6 +77,9 @@ class NcclDialectArguments(Arguments, Protocol):
     def grouped(self, *steps: CallStep) -> CallStep:
         """Steps between ncclGroupStart and ncclGroupEnd."""
 
+    def direct(self, function: str, source: Any, target: Any, *numbers: int) -> CallStep | None:
+        """A function of NCCL that CuPy lacks; None where this NCCL lacks it, too. `source` or `target` may be None."""
+
 
 def nccl_step(a: NcclDialectArguments, function: str, python: Any, source: Any, target: Any, *numbers: int) -> CallStep:
     """A function of NCCL and the method of its communicator that does the same; without a `target` on some ranks."""

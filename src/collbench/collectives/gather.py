@@ -22,14 +22,19 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
-    """Sends and receives in one group, as in nccl-tests; in place the root's block is not moved."""
+    """ncclGather; before NCCL 2.28 sends and receives in one group, as in nccl-tests.
+
+    In place the root's block is not moved.
+    """
     at_root = a.rank == a.root
     stays = a.in_place and at_root
-    block = a.recv[a.root : a.root + 1] if stays else a.send
+    block, recv = a.recv[a.root : a.root + 1] if stays else a.send, a.recv if at_root else None
+    if (direct := a.direct("ncclGather", block, recv, a.count, a.datatype, a.root)) is not None:
+        return Prepared(block, recv, *direct, in_place=a.in_place)
     others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
     received = [a.recv_from(a.recv[rank : rank + 1], rank) for rank in others]
     step = a.grouped(*([] if stays else [a.send_to(block, a.root)]), *received)
-    return Prepared(block, a.recv if at_root else None, *step, in_place=a.in_place)
+    return Prepared(block, recv, *step, in_place=a.in_place)
 
 
 def torch(a: TorchDialectArguments) -> Prepared:

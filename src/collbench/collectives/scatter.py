@@ -20,14 +20,19 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
-    """Sends and receives in one group, as in nccl-tests; in place the root's block is not moved."""
+    """ncclScatter; before NCCL 2.28 sends and receives in one group, as in nccl-tests.
+
+    In place the root's block is not moved.
+    """
     at_root = a.rank == a.root
     stays = a.in_place and at_root
-    block = a.send[a.root : a.root + 1] if stays else a.recv
+    block, send = a.send[a.root : a.root + 1] if stays else a.recv, a.send if at_root else None
+    if (direct := a.direct("ncclScatter", send, block, a.count, a.datatype, a.root)) is not None:
+        return Prepared(send, block, *direct, in_place=a.in_place)
     others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
     sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in others]
     step = a.grouped(*sent, *([] if stays else [a.recv_from(block, a.root)]))
-    return Prepared(a.send if at_root else None, block, *step, in_place=a.in_place)
+    return Prepared(send, block, *step, in_place=a.in_place)
 
 
 def torch(a: TorchDialectArguments) -> Prepared:

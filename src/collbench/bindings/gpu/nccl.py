@@ -41,6 +41,17 @@ _REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
 OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
+#: From 2.28 on NCCL has functions for what was a group of sends and receives, by collective.
+DIRECT = {"alltoall": "ncclAlltoAll", "gather": "ncclGather", "scatter": "ncclScatter"}
+
+
+def function_notes(collective: str, direct: bool) -> tuple[str, ...]:
+    """For the record of a collective that NCCL performs in one of two ways: which one it was."""
+    if collective not in DIRECT:
+        return ()
+    return (f"function {DIRECT[collective] if direct else 'ncclSend and ncclRecv in one group'}",)
+
+
 class Communicator(Protocol):
     """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order.
 
@@ -69,6 +80,7 @@ class Nccl(Protocol):
 
     One rank makes a `unique_id`, which all ranks of a communicator need; `communicator` is collective over them.
     `native` is a call as words; `call` makes one at once and returns its code, None where this version lacks it.
+    `has` says whether it lacks it.
     """
 
     @property
@@ -80,6 +92,7 @@ class Nccl(Protocol):
     def unique_id(self) -> Any: ...
     def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator: ...
     def native(self, call: C) -> Native | None: ...
+    def has(self, function: str) -> bool: ...
     def call(self, function: str, *arguments: Any) -> int | None: ...
 
 
@@ -129,6 +142,9 @@ class CupyNccl:
 
     def native(self, call: C) -> Native | None:
         return self._library.native(call, partial(explain, self._library))
+
+    def has(self, function: str) -> bool:
+        return hasattr(self._library.handle, function)
 
     def call(self, function: str, *arguments: Any) -> int | None:
         perform = getattr(self._library.handle, function, None)
@@ -200,8 +216,8 @@ _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"  # what is logged outside 
 #: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
-#: What is logged for an operation: a kernel by algorithm and protocol; from 2.27 on a symmetric kernel by its name; from
-#: 2.29 on the copy engines, which run no kernel.
+#: What is logged for an operation: a kernel by algorithm and protocol, from 2.27 on a symmetric kernel by its name, and
+#: from 2.29 on the copy engines, which run no kernel.
 _CHOICE = re.compile(
     r"Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
     r"|\[Symmetric\]: \d+ Bytes -> Kernel [^_\s]+_(?P<kernel>\w+)"
