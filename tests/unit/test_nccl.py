@@ -5,6 +5,8 @@ The arguments are the real ones, over a library, a device and an MPI that only w
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -19,10 +21,12 @@ from unittest.mock import Mock
 import msgspec
 import pytest
 from tests.processes import LIMIT, wait_for
+from tests.unit.nccl_header import Header, declared
 from tests.unit.test_case import CASE
 from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 
 from collbench import collectives
+from collbench.backends import nccl as nccl_backend
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE, DIRECT, OP, Communicators, NcclLog, chosen, says_lost, transports
@@ -400,3 +404,59 @@ def test_settings_of_a_communicator_do_not_move_the_environment(first: str, stay
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=True)
     assert set(done.stdout.split()) >= {stays}
     assert "False" not in done.stdout or not first
+
+
+# The headers of NCCL: of six versions as `nccl_header.py` printed them, and of the one that is installed --------------
+
+HEADERS: dict[str, Header] = json.loads(Path(__file__).with_name("nccl-headers.json").read_text(encoding="utf-8"))
+KINDS = {COUNT: "size_t", FLOAT: "ncclDataType_t", MAX: "ncclRedOp_t", COMM: "ncclComm_t", STREAM: "cudaStream_t"}
+
+
+def test_the_installed_header_is_read_as_the_others_were() -> None:
+    spec = importlib.util.find_spec("nvidia.nccl")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("no wheel of NCCL is installed")
+    path = Path(next(iter(spec.submodule_search_locations))) / "include" / "nccl.h"
+    version, header = declared(path.read_text(encoding="utf-8"))
+    nearest = max(known for known in HEADERS if numbers(known) <= numbers(version))
+    assert header["functions"] == HEADERS[nearest]["functions"]
+    assert {name: header["values"].get(name) for name in HEADERS[nearest]["values"]} == HEADERS[nearest]["values"]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+@pytest.mark.parametrize("version", HEADERS)
+def test_numbers_are_those_of_every_header(version: str) -> None:
+    values = {name.lower(): value for name, value in HEADERS[version]["values"].items()}
+    assert {name: values[f"nccl{name}"] for name in DATATYPE} == DATATYPE
+    assert {name: values[f"nccl{name}"] for name in OP} == OP
+    assert values.get("nccl_win_coll_symmetric", 1) == nccl_backend.SYMMETRIC.value
+
+
+@pytest.mark.parametrize("version", HEADERS)
+def test_functions_are_those_of_every_header(version: str) -> None:
+    functions, newer = HEADERS[version]["functions"], numbers(version) >= (2, 28)
+    assert {name: len(functions[name]) for name in LENGTHS if name in functions} == {
+        name: length for name, length in LENGTHS.items()
+        if name.startswith("nccl") and (newer or name not in DIRECT.values())
+    }  # fmt: skip
+    for name, types in functions.items():
+        for place, word in KNOWN.get(name, {}).items():
+            assert types[place] == KINDS[word], (name, place)
+        if name in ROOT:
+            assert types[ROOT[name]] == "int"
+
+
+@pytest.mark.parametrize("version", HEADERS)
+def test_registrations_exist_from_the_versions_on_that_refusals_name(version: str) -> None:
+    functions = HEADERS[version]["functions"]
+    assert functions["ncclMemAlloc"] == ["void**", "size_t"]
+    assert functions["ncclCommRegister"] == ["const ncclComm_t", "void*", "size_t", "void**"]
+    assert numbers(version) >= numbers(nccl_backend.LocalBuffer.since)
+    since = numbers(nccl_backend.Window.since)
+    assert ("ncclCommWindowRegister" in functions) == (numbers(version) >= since)
+    if numbers(version) >= since:
+        assert functions["ncclCommWindowRegister"] == ["ncclComm_t", "void*", "size_t", "ncclWindow_t*", "int"]
+        assert functions["ncclCommWindowDeregister"] == ["ncclComm_t", "ncclWindow_t"]
