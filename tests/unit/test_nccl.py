@@ -5,6 +5,7 @@ The arguments are the real ones, over a library, a device and an MPI that only w
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -28,6 +29,7 @@ from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 from collbench import collectives
 from collbench.backends import nccl as nccl_backend
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
+from collbench.bindings.gpu import nccl as nccl_binding
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import DATATYPE, DIRECT, OP, Communicators, NcclLog, chosen, says_lost, transports
 from collbench.bindings.spec import Observation, as_parts, to_word
@@ -430,9 +432,31 @@ def numbers(version: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("version", HEADERS)
 def test_numbers_are_those_of_every_header(version: str) -> None:
     values = {name.lower(): value for name, value in HEADERS[version]["values"].items()}
-    assert {name: values[f"nccl{name}"] for name in DATATYPE} == DATATYPE
+    spelled = {name: f"nccl{name.replace('fp8_', 'float8')}" for name in DATATYPE}
+    assert {name: values.get(spelled[name], DATATYPE[name]) for name in DATATYPE} == DATATYPE
+    has_fp8 = numbers(version) >= nccl_binding.FP8_SINCE
+    assert {name for name in DATATYPE if spelled[name] not in values} == (
+        set() if has_fp8 else {"fp8_e4m3", "fp8_e5m2"}
+    )
     assert {name: values[f"nccl{name}"] for name in OP} == OP
     assert values.get("nccl_win_coll_symmetric", 1) == nccl_backend.SYMMETRIC.value
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "version", "capability", "refused"),
+    [
+        ("int16", "sum", (2, 30, 0), (9, 0), True), ("bfloat16", "avg", (2, 19, 3), (7, 0), False),
+        ("fp8_e4m3", "sum", (2, 24, 0), (9, 0), False), ("fp8_e4m3", "sum", (2, 23, 4), (9, 0), True),
+        ("fp8_e5m2", "max", (2, 30, 0), (8, 9), True), ("fp8_e5m2", None, (2, 30, 0), (8, 9), False),
+        ("fp8_e5m2", "avg", (2, 30, 0), (10, 0), True),
+    ],
+)  # fmt: skip
+def test_dtypes_that_a_library_or_a_gpu_does_not_reduce(
+    dtype: str, op: str | None, version: tuple[int, ...], capability: tuple[int, int], refused: bool
+) -> None:
+    expected = pytest.raises(Unsupported) if refused else contextlib.nullcontext()
+    with expected:
+        nccl_binding.refuse_dtype(dtype, op, version, capability)
 
 
 @pytest.mark.parametrize("version", HEADERS)

@@ -47,7 +47,8 @@ class Trace:
             return 0
 
         start, end = (partial(self.note, f"ncclGroup{which}") for which in ("Start", "End"))
-        return Handle(0, group_start=start, group_end=end, has=lambda function: self._direct, call=call)
+        has, version = (lambda function: self._direct), (2, 28, 0)
+        return Handle(0, version=version, group_start=start, group_end=end, has=has, call=call)
 
     def mpi(self) -> Any:
         """mpi4py: a buffer with its datatype in place of address, count and datatype; a status only where one is."""
@@ -76,6 +77,7 @@ class Device:
     """Memory that is only addresses, a stream that is only a number."""
 
     stream = STREAM
+    capability = (9, 0)
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.used = trace, 0xD000_0000

@@ -34,6 +34,7 @@ from collbench.bindings.gpu.nccl import (
     Nccl,
     NcclLog,
     function_notes,
+    refuse_dtype,
     reserve_settings,
     says_lost,
     settings,
@@ -69,8 +70,7 @@ class NcclArguments(HostArguments):
         self, nccl: Nccl, comm: Communicator, device: Device,
         case: CollectiveCase, row: Collective, count: int, rank: int,
     ) -> None:  # fmt: skip
-        if case.dtype not in DATATYPE:
-            raise Unsupported(f"NCCL has no {case.dtype} (it has {', '.join(DATATYPE)})")
+        refuse_dtype(case.dtype, case.op, nccl.version, device.capability)
         super().__init__(case, row, count, rank)
         self.comm, self.stream = comm, device.stream
         self.datatype, self.op = DATATYPE[case.dtype], OP[case.op or "sum"]

@@ -165,14 +165,20 @@ class Buffer(Protocol):
     def store(self, block: int, start: int, values: Array) -> None: ...
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of that name; bfloat16 comes from ml_dtypes."""
-    if name == "bfloat16":
-        import ml_dtypes
+_ML_DTYPES = {"bfloat16": "bfloat16", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(name)
+#: Those that no library of arrays on a GPU has: raw unsigned integers of their size stand for them.
+RAW_DTYPES = {"bfloat16": "uint16", "fp8_e4m3": "uint8", "fp8_e5m2": "uint8"}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of that name; bfloat16 and those of 8 bits come from ml_dtypes."""
+    if (theirs := _ML_DTYPES.get(name)) is None:
+        return np.dtype(name)
+    import ml_dtypes
+
+    small: np.dtype[Any] = np.dtype(getattr(ml_dtypes, theirs))
+    return small
 
 
 def page_aligned(blocks: int, count: int, dtype: str) -> Array:

@@ -187,7 +187,7 @@ def fold(op: Op | None) -> Reduce:
                 return reduced
             if np.issubdtype(reduced.dtype, np.integer):  # in a dtype that holds the number of ranks
                 return (reduced.astype(np.int64) // len(several)).astype(reduced.dtype)
-            return (reduced / len(several)).astype(reduced.dtype)
+            return (reduced.astype(np.float64) / len(several)).astype(reduced.dtype)  # fp8 may not hold it, either
 
     return folded
 

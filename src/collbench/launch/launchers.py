@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, dropwhile
 from pathlib import Path
 
 from collbench.errors import ImageMissing
@@ -229,8 +230,11 @@ def _intelmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
 
 
 def _intelmpi_across(hosts: Hosts, program: Argv) -> Argv:
-    listed, total = _listed(hosts)
-    return ("mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-hosts", listed, "-n", total, *program)
+    """A part for each host, because it fills the first of a list. Each rank has the environment of its container."""
+    parts = [("-host", name, "-n", str(ranks), *program) for name, ranks in hosts]
+    first, *others = parts
+    return ("mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-genvnone", *first,
+            *chain.from_iterable((":", *part) for part in others))  # fmt: skip
 
 
 def _intelmpi_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
@@ -303,13 +307,14 @@ LARGEST, LIMIT = 1 << 16, 60.0
 
 
 def relay() -> None:
-    """Leave a request, wait until it is removed."""
+    """Leave a request, wait until it is removed. Switches of ssh before the host (Intel MPI's `-q`) are left out."""
+    words = [*dropwhile(lambda word: word.startswith("-"), sys.argv[1:])]
     request = Path(os.environ.get("COLLBENCH_RELAY", "/collbench/relay"), f"{os.getpid()}.request")
     draft = request.with_suffix(".draft")
-    draft.write_text(json.dumps(sys.argv[1:]), encoding="utf-8")
+    draft.write_text(json.dumps(words), encoding="utf-8")
     draft.rename(request)
     until = time.monotonic() + LIMIT
     while request.exists():
         if time.monotonic() > until:
-            sys.exit(f"collbench-relay: the driver did not start a daemon on {sys.argv[1]} within {LIMIT:g} s")
+            sys.exit(f"collbench-relay: the driver did not start a daemon on {words[0]} within {LIMIT:g} s")
         time.sleep(0.01)

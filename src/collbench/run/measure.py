@@ -38,11 +38,11 @@ _TILES_AT_ONCE = 1 << 16  # elements of the inputs that are made together
 _CHUNK = 1 << 20  # elements written or compared at a time, to need no large buffer
 
 #: No sum over all ranks exceeds this; all integers up to it are exact in the dtype (or fit it).
-_EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
+_EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256, "fp8_e4m3": 16, "fp8_e5m2": 8}
 _EXACT_ELSEWHERE = (1 << 15) - 1
 
 #: Spacing of the numbers just above 1, where it is not that of float32.
-_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52, "fp8_e4m3": 2.0**-3, "fp8_e5m2": 2.0**-2}
 _VALUES = 126  # the largest input: below the poison in every dtype
 
 
@@ -68,15 +68,16 @@ def tiles(of: range, ranks: int, blocks: range, period: int, dtype: str, op: Op 
     """One period of some blocks `of` some ranks' inputs, [ranks, blocks, period].
 
     `sum` and `avg`: integers so small that the sum over all ranks is exact; with very many ranks some hold 0.
-    `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1.
-    Everything else: 0 to 126.
+    `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1. In fp8_e5m2,
+    which has three bits for them, 2 and 1 to 3. Everything else: 0 to 126, as the dtype rounds it.
     """
     rank, block, column = np.ix_(*(np.array(each, np.uint64) for each in (of, blocks, range(period))))
     if op == "prod":
         holds_first = _hash(block, column, 1) % np.uint64(ranks) == rank
         holds_second = _hash(block, column, 2) % np.uint64(ranks) == rank
-        first = np.where(holds_first, _hash(block, column, 3) % np.uint64(2) + np.uint64(2), np.uint64(1))
-        second = np.where(holds_second, _hash(block, column, 4) % np.uint64(5) + np.uint64(1), np.uint64(1))
+        factors = (np.uint64(1), np.uint64(3)) if dtype == "fp8_e5m2" else (np.uint64(2), np.uint64(5))
+        first = np.where(holds_first, _hash(block, column, 3) % factors[0] + np.uint64(2), np.uint64(1))
+        second = np.where(holds_second, _hash(block, column, 4) % factors[1] + np.uint64(1), np.uint64(1))
         values = first * second
     else:
         largest, one_in = _share(dtype, ranks) if op in ("sum", "avg") else (_VALUES, 1)

@@ -183,11 +183,12 @@ def sizes_in_bytes(requested: Sizes | tuple[str | int, ...] | None) -> tuple[int
 DTYPES: dict[str, int] = {
     "int8": 1, "int16": 2, "int32": 4, "int64": 8,
     "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "fp8_e4m3": 1, "fp8_e5m2": 1,
 }  # fmt: skip
 
 #: What users of nccl-tests and C type instead.
-DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
+DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8",
+                                 "f8e4m3": "fp8_e4m3", "f8e5m2": "fp8_e5m2"}  # fmt: skip
 
 
 #: The least isolated policies (no container; one container for all ranks), and the most isolated (one for each rank).

@@ -24,7 +24,7 @@ from collbench.bindings.gpu.device import (
     load,
     no_room,
 )
-from collbench.bindings.spec import to_word
+from collbench.bindings.spec import RAW_DTYPES, to_word
 from collbench.collectives.row import Array, C
 from collbench.errors import BackendUnavailable, Unsupported, to_install
 from collbench.machine import nvml
@@ -110,6 +110,7 @@ class CupyDevice:
         name, memory = properties["name"].decode(), int(properties["totalGlobalMem"])
         node, driver = getattr(_at(bus), "node", None), nvml.driver()[0]
         self.facts = Gpu(uuid=uuid, name=name, memory=memory, bus=bus, node=node, driver=driver)
+        self.capability = (int(properties["major"]), int(properties["minor"]))
 
     @property
     def stream(self) -> int:
@@ -158,7 +159,7 @@ class CupyDevice:
 
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
         cupy = self._cupy
-        cupy_dtype = "uint16" if dtype == "bfloat16" else dtype
+        cupy_dtype = RAW_DTYPES.get(dtype, dtype)
         size = count * np.dtype(cupy_dtype).itemsize
         memory = cupy.cuda.UnownedMemory(address, size, keep, self._number)
         return cupy.ndarray((count,), cupy_dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))

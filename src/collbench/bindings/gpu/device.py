@@ -39,11 +39,14 @@ class Device(Protocol):
     total) in bytes. `native` is a call of the CUDA runtime as words; None where it lacks the function. `copy` enqueues
     a copy between two addresses, and returns at once where the memory is page-locked; `synchronize` waits for all that
     is enqueued. `read` and `write` copy at once, outside the stream: what is still enqueued is not waited for. `array`
-    is an array [count] of this package (CuPy) at an address; bfloat16 as uint16. `stopwatch`: two events of the stream.
+    is an array [count] of this package (CuPy) at an address, of `RAW_DTYPES`. `stopwatch`: two events of the stream.
+    `capability` is its compute capability.
     """
 
     @property
     def facts(self) -> Gpu: ...
+    @property
+    def capability(self) -> tuple[int, int]: ...
     @property
     def stream(self) -> int: ...
     def allocate(self, size: int) -> Memory: ...

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from collbench.bindings.gpu.device import SharedLibrary, load
 from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
-from collbench.errors import LibraryError
+from collbench.errors import LibraryError, Unsupported
 from collbench.machine.launcher import own_names, set_own
 from collbench.schema.axes import Op
 from collbench.timing.loop import Native
@@ -27,8 +27,10 @@ from collbench.timing.loop import Native
 #: ncclDataType_t and ncclRedOp_t of nccl.h.
 DATATYPE = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
-    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "fp8_e4m3": 10, "fp8_e5m2": 11,
 }  # fmt: skip
+FP8_SINCE = (2, 24, 0)
+_FP8_REDUCTIONS = (9, 0)  # the compute capability that its kernels need (enqueue.cc)
 SONAME = "libnccl.so.2"
 
 NCCL_VARIABLES = ("NCCL_",)  # what a manifest says of backends over NCCL
@@ -50,6 +52,24 @@ def function_notes(collective: str, direct: bool) -> tuple[str, ...]:
     if collective not in DIRECT:
         return ()
     return (f"function {DIRECT[collective] if direct else 'ncclSend and ncclRecv in one group'}",)
+
+
+def refuse_dtype(dtype: str, op: str | None, version: tuple[int, ...], capability: tuple[int, int]) -> None:
+    """Raises Unsupported: NCCL has no such dtype, or this version or GPU does not reduce it.
+
+    Averages of 8 bits are rounded by more than what a wrong result can be told from.
+    """
+    if dtype not in DATATYPE:
+        raise Unsupported(f"NCCL has no {dtype} (it has {', '.join(DATATYPE)})")
+    if not dtype.startswith("fp8_"):
+        return
+    if version < FP8_SINCE:
+        raise Unsupported(f"NCCL {'.'.join(map(str, version))} has no {dtype}; 2.24 and later do")
+    if op == "avg":
+        raise Unsupported(f"an average of {dtype} cannot be checked: a correct one may be off by a quarter")
+    if op is not None and capability < _FP8_REDUCTIONS:
+        here = ".".join(map(str, capability))
+        raise Unsupported(f"NCCL reduces {dtype} from compute capability 9.0 on; this GPU has {here}")
 
 
 class Communicator(Protocol):

@@ -66,7 +66,7 @@ class HostSession:
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
         world.stack.overrides.link(_libraries(world))
-        python = str(Path(world.stack.reference) / "bin" / "python")
+        python = _python_of(Path(world.stack.reference))
         program = (python, "-m", "collbench", *_run(world.folders), "--style", "csv")
         opened = HostWorld(world, (("localhost", world.cell.ranks),), program)
         try:
@@ -165,6 +165,11 @@ def find_environment(image: str, folder: str | None) -> Path:
     return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
 
 
+def _python_of(environment: Path) -> str:
+    """The one that runs this program in its own environment: a system may have python3 alone."""
+    return sys.executable if environment == Path(sys.prefix) else str(environment / "bin" / "python")
+
+
 def probe(
     environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), overrides: Overrides = NO_OVERRIDES
 ) -> Contents:
@@ -176,7 +181,7 @@ def probe(
     source = shlex.quote(str(clone)) if (clone / "src").is_dir() else "WHEEL"
     install = f"Install this collbench there: {environment}/bin/pip install --force-reinstall --no-deps {source}"
     flags = ("--torch",) if vendor == "torch" else ()
-    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags, *benchmarks)
+    argv = (_python_of(environment), "-m", "collbench.launch.probe", *flags, *benchmarks)
     try:
         with signed_folder(None) as folder:
             overrides.link(folder / "lib")
