@@ -138,6 +138,9 @@ class DoubleNccl:
         if ranges and not all(inside):
             crash("a symmetric collective on memory that is no window")
 
+    def explain(self, code: int) -> str:
+        return f"double: error {code}"
+
     def has(self, function: str) -> bool:
         name = function.removeprefix("nccl")
         return name in CALLS and (name not in DIRECT or self.version >= FUNCTIONS)

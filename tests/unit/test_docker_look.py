@@ -202,10 +202,16 @@ def test_the_last_line_of_an_image_is_its_answer(answering: Answering) -> None:
     assert asked == [(module, {}), ((*module, "--build"), {}), (module, {"device_requests": [{"Count": -1}]})]
 
 
-def test_an_image_of_another_collbench_is_refused(answering: Answering) -> None:
+@pytest.mark.parametrize("command", ["", "collbench image build mpich --as mine --build-arg MPICH_VERSION=4.3.2"])
+def test_an_image_of_another_collbench_is_refused(answering: Answering, temporary: Path, command: str) -> None:
+    """With the command that built it, where its labels say it."""
     answering(output=msgspec.json.encode(msgspec.structs.replace(contents("mpich"), schema=2)).decode())
-    with pytest.raises(ImageMissing, match=r"\(schema 2\).* image build mpich$"):
-        images.contents_of(NOBODY, ImageRef("collbench/mpich", "sha256:1"))
+    labels = {"Id": "sha256:1", "Config": {"Labels": {"collbench.command": command} if command else None}}
+    with (
+        connected(temporary, {"/images/": (200, labels)}) as (docker, _),
+        pytest.raises(ImageMissing, match=rf"\(schema 2\).*: {command or 'collbench image build mpich'}$"),
+    ):
+        images.contents_of(docker, ImageRef("collbench/mpich", "sha256:1"))
 
 
 #: What a command printed that was to say what an image holds, and how it ended.

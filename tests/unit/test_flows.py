@@ -69,7 +69,7 @@ def on_nccl(collective: str, rank: int, root: int, ranks: int = 4) -> tuple[Prep
     if rank == root:
         arguments = ServerArguments(mpi, one, row, COUNT, rank)
     else:
-        nccl: Any = None
+        nccl: Any = SimpleNamespace(version=(2, 30, 0))
         comm: Any = Comm(rank)
         arguments = WorkerArguments(mpi, nccl, comm, DoubleDevice("GPU-0"), one, row, COUNT, rank)
     return row.dialects["nccl"](arguments), arguments

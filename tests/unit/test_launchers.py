@@ -177,7 +177,7 @@ def test_without_a_variable_the_folder_is_where_containers_have_it(monkeypatch: 
 
 BY_OPENMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
 BY_MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2"}
-BY_INTELMPI = BY_MPICH | {"I_MPI_HYDRA_UUID": "0b25"}
+BY_INTELMPI = BY_MPICH | {"HYDRA_BSTRAP_PROXY_ID": "0"}
 BY_TORCHRUN = {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
 BY_SLURM = {"SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "3"}
 

@@ -207,7 +207,7 @@ from collbench.timing.loop import Signals
 from collbench.timing.loop import AlignmentSetting, run_native, run_python
 
 align = AlignmentSetting("none", Signals(int, int, np.zeros(1, np.int64), announces=True))
-device = SimpleNamespace(stream=0, allocate=lambda size: SimpleNamespace(address=4096))
+device = SimpleNamespace(stream=0, capability=(9, 0), allocate=lambda size: SimpleNamespace(address=4096))
 
 def refused(function, arguments):
     native = nccl.native(C(function, *arguments))
@@ -275,7 +275,7 @@ def constants(text: str, pattern: str) -> dict[str, int]:
 @with_libraries
 def test_numbers_of_nccl_h() -> None:
     numbers = constants(header("nccl", "nccl.h"), r"nccl\w+")
-    names = {name: f"nccl{name.capitalize().replace('Ui', 'Uint').replace('Uintnt', 'Uint')}" for name in DATATYPE}
+    names = {name: f"nccl{name.replace('fp8_', 'float8').capitalize()}" for name in DATATYPE}
     assert {name: numbers[c] for name, c in names.items()} == DATATYPE
     assert {op: numbers[f"nccl{op.capitalize()}"] for op in OP} == OP
     assert numbers["ncclInvalidArgument"] == communicator.INVALID_ARGUMENT

@@ -108,6 +108,7 @@ class NcclArguments(HostArguments):
     def direct(
         self, function: str, source: DeviceBlocks | None, target: DeviceBlocks | None, *numbers: int
     ) -> CallStep | None:
+        """Of CuPy's NCCL too, through ctypes: its communicators have no such method."""
         if not self._nccl.has(function):
             return None
         blocks = [ctypes.c_void_p(None if part is None else part.address) for part in (source, target)]
@@ -117,7 +118,7 @@ class NcclArguments(HostArguments):
 
         def python() -> None:
             if code := self._nccl.call(function, *words):
-                raise LibraryError(f"{function} returned error {code}")
+                raise LibraryError(f"{function} returned an error ({self._nccl.explain(code)})")
 
         return CallStep(python, (C(function, source, target, *numbers, self.comm, self.stream),))
 

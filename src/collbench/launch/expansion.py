@@ -423,7 +423,8 @@ def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterat
     if refuses_cma(cell, placement, stack):
         yield from ((*variable, "it would abort otherwise") for variable in stack.launcher.without_cma.items())
     if shares_hostname(cell, placement):
-        yield from ((*variable, "it would hang otherwise") for variable in stack.launcher.one_hostname.items())
+        reason = "it would take the containers for one node otherwise"
+        yield from ((*variable, reason) for variable in stack.launcher.one_hostname.items())
     if shares_hostname(cell, placement) and sharing_of(cell).host:
         yield from ((*variable, "it would hang otherwise") for variable in stack.launcher.host_network.items())
     if needs_shm_folder(cell, placement, stack):

@@ -159,6 +159,8 @@ def _openmpi_4_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
 OPENMPI_4 = replace(
     OPENMPI, environment={"OMPI_MCA_plm_rsh_agent": "collbench-relay", **_OPENMPI_VERBOSE},
     shm_folder="OMPI_MCA_btl_vader_backing_directory", over_ssh=_openmpi_4_over_ssh,
+    # a host that resolves to an address of its own is the first one to it, and gets no daemon
+    one_hostname={**OPENMPI.one_hostname, "OMPI_MCA_if_base_do_not_resolve": "1"},
 )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     for kind in order:
         if kind == "torchrun" and "MASTER_ADDR" not in environ:
             continue  # job scripts set RANK and WORLD_SIZE for other purposes
-        if kind == "intelmpi" and "I_MPI_HYDRA_UUID" not in environ:
+        if kind == "intelmpi" and "HYDRA_BSTRAP_PROXY_ID" not in environ:
             continue  # MPICH's hydra has the same variables of ranks
         rank, size, local = _VARIABLES[kind]
         with contextlib.suppress(KeyError, ValueError):

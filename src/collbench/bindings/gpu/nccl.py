@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any, Protocol
 
 from collbench.bindings.gpu.device import SharedLibrary, load
@@ -100,7 +100,7 @@ class Nccl(Protocol):
 
     One rank makes a `unique_id`, which all ranks of a communicator need; `communicator` is collective over them.
     `native` is a call as words; `call` makes one at once and returns its code, None where this version lacks it.
-    `has` says whether it lacks it.
+    `has` says whether it lacks it, and `explain` what a code means.
     """
 
     @property
@@ -113,6 +113,7 @@ class Nccl(Protocol):
     def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator: ...
     def native(self, call: C) -> Native | None: ...
     def has(self, function: str) -> bool: ...
+    def explain(self, code: int) -> str: ...
     def call(self, function: str, *arguments: Any) -> int | None: ...
 
 
@@ -161,7 +162,12 @@ class CupyNccl:
         return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
 
     def native(self, call: C) -> Native | None:
-        return self._library.native(call, partial(explain, self._library))
+        return self._library.native(call, self.explain)
+
+    def explain(self, code: int) -> str:
+        message, details = (self._library.text(name, *words) for name, words in
+                            (("ncclGetErrorString", (code,)), ("ncclGetLastError", (None,))))  # fmt: skip
+        return f"{message}: {details.strip()}" if details.strip() else message
 
     def has(self, function: str) -> bool:
         return hasattr(self._library.handle, function)
@@ -175,11 +181,6 @@ def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
     number = ctypes.c_int()
     handle.ncclGetVersion(ctypes.byref(number))
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
-
-
-def explain(library: SharedLibrary, code: int) -> str:
-    message, details = library.text("ncclGetErrorString", code), library.text("ncclGetLastError", None).strip()
-    return f"{message}: {details}" if details else message
 
 
 def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
