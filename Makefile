@@ -47,7 +47,7 @@ test: $(OPENMPI)/.ready ## set up the environments, then lint, types, fast tests
 
 test-all: $(OPENMPI)/.ready ## every test, with all images: hours
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis RARE="slow or not slow" \
-	  IMAGES="openmpi-cuda openmpi mpich tools $(if $(WHEELHOUSE),,torch)"
+	  IMAGES="openmpi-cuda openmpi mpich intelmpi tools $(if $(WHEELHOUSE),,torch)" BUILDS=yes
 	$(MAKE) --no-print-directory faults
 
 # What starts no ranks and no containers: a process for each core, while images are built.
@@ -67,7 +67,8 @@ faults: images ## long fault tests on a real container engine
 
 images: $(OPENMPI)/.ready ## build the container images, if an engine answers
 	@if timeout 20 docker version >/dev/null 2>&1; then \
-	  $(BUILD) $(IMAGES) $(if $(WHEELHOUSE),&& $(BUILD) torch --wheelhouse $(WHEELHOUSE)); \
+	  $(BUILD) $(IMAGES) $(if $(WHEELHOUSE),&& $(BUILD) torch --wheelhouse $(WHEELHOUSE)) \
+	    $(if $(BUILDS),&& $(BUILD) openmpi --as openmpi-4.1 --build-arg OPENMPI_VERSION=4.1.8); \
 	else echo "no container engine answers: container tests will be skipped (as root, tools/engine.sh starts one)"; fi
 
 check: $(OPENMPI)/.ready ## ruff, mypy and the import rules

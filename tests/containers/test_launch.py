@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,14 +52,15 @@ def need(started: Started, image: str) -> None:
     try:
         images.inspect(started.engine, f"collbench/{image}")
     except ImageMissing as error:
-        skip_or_fail(f"{error} (make images IMAGES='openmpi mpich openmpi-cuda' WHEELHOUSE=DIR)")
+        skip_or_fail(f"{error} (make images IMAGES='openmpi mpich intelmpi openmpi-cuda' BUILDS=yes WHEELHOUSE=DIR)")
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+@pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-4.1", "intelmpi"])
 def test_every_step_measures_and_shares_what_it_says(
     clean: Started, launch: Launch, tmp_path: Path, image: str
 ) -> None:
+    need(clean, image)
     code, out, err = ended(launch(LADDER.format(image=image, policies='"multi", "single"')))
     assert code == 0, (out, err)
     found = by_step(read_run(tmp_path / "run"))
@@ -149,7 +151,7 @@ def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Lau
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-cuda", "torch"])
+@pytest.mark.parametrize("image", ["openmpi", "mpich", "intelmpi", "openmpi-cuda", "torch"])
 def test_no_image_holds_a_compiler_or_an_sshd_or_runs_as_root(clean: Started, image: str) -> None:
     need(clean, image)
     script = "id -u collbench; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
@@ -178,7 +180,7 @@ def test_a_parameter_server_has_a_container_of_its_own(clean: Started, launch: L
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+@pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-4.1", "intelmpi"])
 @pytest.mark.parametrize("step", ["net", "files"])
 def test_no_rank_shares_memory_with_one_of_another_container_by_accident(
     clean: Started, launch: Launch, tmp_path: Path, image: str, step: str
@@ -186,13 +188,14 @@ def test_no_rank_shares_memory_with_one_of_another_container_by_accident(
     """Every container has the segments of its own two ranks alone, though all have one hostname and one /dev/shm."""
     plan = LONG.format(image=image, step=step, launches=1).replace('"single"', '"packed:2"').replace("10s", "5s")
     plan = plan.replace('"16", "32", "64", "128", "256"', '"128K"')
+    need(clean, image)
     process = launch(plan + "ranks = [4]\noversubscribe = true\n")
-    segments = wait_for(lambda: mapped_segments(clean)) if image == "openmpi" else []
+    segments = wait_for(lambda: mapped_segments(clean)) if image.startswith("openmpi") else []
     code, out, err = ended(process)
     assert code == 0, (out, err)
     records = read_run(tmp_path / "run").records
     assert [(one.status, one.check.wrong if one.check else None) for one in records] == [("ok", 0)] * 2
-    if image == "openmpi":
+    if image.startswith("openmpi"):
         assert [len(one) for one in segments] == [2, 2]
         assert not segments[0] & segments[1]
 
@@ -207,7 +210,9 @@ def mapped_segments(started: Started) -> list[set[tuple[str, str]]]:
             with contextlib.suppress(OSError, docker.errors.APIError):  # what ends meanwhile
                 for row in api.top(container["Id"], ps_args="-eo pid,args")["Processes"]:
                     maps = Path(f"/proc/{row[0]}/maps").read_text(encoding="utf-8", errors="replace")
-                    segments |= {tuple(line.split()[3:5]) for line in maps.splitlines() if "sm_segment" in line}  # type: ignore[misc]
+                    segments |= {
+                        tuple(line.split()[3:5]) for line in maps.splitlines() if re.search("(sm|vader)_segment", line)
+                    }  # type: ignore[misc]
             found.append(segments)
     return found if len(found) == 2 and all(len(one) >= 2 for one in found) else []
 
