@@ -200,19 +200,19 @@ def test_no_rank_shares_memory_with_one_of_another_container_by_accident(
         assert not segments[0] & segments[1]
 
 
-def mapped_segments(started: Started) -> list[set[tuple[str, str]]]:
+def mapped_segments(started: Started) -> list[set[tuple[str, ...]]]:
     """By container, (device, number) of the segments of Open MPI that its ranks have mapped, once both have two."""
-    found: list[set[tuple[str, str]]] = []
+    found: list[set[tuple[str, ...]]] = []
     api = started.engine.api
     for container in sorted(started.containers(), key=lambda one: str(one["Names"])):
         if container["Names"][0].endswith(("c0", "c1")):
-            segments: set[tuple[str, str]] = set()
+            segments: set[tuple[str, ...]] = set()
             with contextlib.suppress(OSError, docker.errors.APIError):  # what ends meanwhile
                 for row in api.top(container["Id"], ps_args="-eo pid,args")["Processes"]:
                     maps = Path(f"/proc/{row[0]}/maps").read_text(encoding="utf-8", errors="replace")
                     segments |= {
                         tuple(line.split()[3:5]) for line in maps.splitlines() if re.search("(sm|vader)_segment", line)
-                    }  # type: ignore[misc]
+                    }
             found.append(segments)
     return found if len(found) == 2 and all(len(one) >= 2 for one in found) else []
 

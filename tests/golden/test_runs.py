@@ -57,6 +57,8 @@ COMMANDS = {
     "show-ladder-in-blocks.txt": "show tests/data/runs/ladder-in-blocks",
     "compare-ladder-in-blocks.txt": "compare tests/data/runs/ladder-in-blocks --by policy --style csv",
     "advise-ladder-in-blocks.txt": "advise tests/data/runs/ladder-in-blocks --style csv",
+    "show-mpi-builds.txt": "show results/mpi-builds",
+    "compare-mpi-builds.txt": "compare results/mpi-builds --by side --given policy=host --style csv",
     "show-ladder.txt": "show results/ladder",
     "compare-ladder.txt": "compare results/ladder --by policy --style csv",
     "compare-ladder-containers.txt":

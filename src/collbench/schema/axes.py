@@ -424,7 +424,7 @@ AXES: dict[str, Axis] = {
             values=named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
             check=name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
             flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
-                      "double), or all.", "TYPE", commas=True))),
+                      "double), fp8_e4m3, fp8_e5m2, or all.", "TYPE", commas=True))),
         Axis("root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "), plan_key=PlanKey(
             "roots", (0,), row=lambda row: row.rooted, values=roots,
             flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"))),
