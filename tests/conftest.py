@@ -43,7 +43,7 @@ _OFTEN = re.compile(
       browser/test_page[.]py::test_(on_a_phone|it_prints|a_broken_page)
     | containers/test_duets[.]py::test_the_host_beside
     | containers/test_faults[.]py::test_(an_image_that_is_not_there|a_launch_that_fails|.*openmpi-kill_rank)
-    | containers/test_launch[.]py::test_(every_step_measures.*openmpi|host_and_container)
+    | containers/test_launch[.]py::test_(every_step_measures.*openmpi\]|host_and_container)
     | gpu/
     | mpi/test_contract[.]py::test_mpi.2-
     | mpi/test_device[.]py::test_every_case_of_nccl.2.

@@ -45,7 +45,7 @@ def test_no_engine(launch: Launch) -> None:
 def test_an_image_that_is_not_there(clean: Started, launch: Launch, tmp_path: Path) -> None:
     code, _, err = ended(launch(LONG.format(image="nosuch", step="strict", launches=1)))
     assert code == 2
-    assert "collbench/nosuch: " in err and " ".join((*BUILD, "nosuch")) in err
+    assert "collbench/nosuch: " in err and " ".join((*BUILD, "NAME", "--as", "nosuch")) in err
     assert not (tmp_path / "run").exists()
 
 
