@@ -72,10 +72,10 @@ def test_a_second_build_of_a_recipe_is_another_image_that_knows_its_command() ->
     build = prepare("openmpi", recipe, "openmpi-4.1")
     assert (build.name, build.file) == ("openmpi-4.1", "containers/openmpi.Dockerfile")
     assert "collbench/openmpi-4.1" in command_of(build)
-    again = "collbench image build openmpi --as openmpi-4.1 --cuda 13 --build-arg OPENMPI_VERSION=4.1.8"
-    assert build.command == again, "without what only one machine needs"
+    again = ("openmpi", "--as", "openmpi-4.1", "--cuda", "13", "--build-arg", "OPENMPI_VERSION=4.1.8")
+    assert build.command[3:] == again, "without what only one machine needs"
     assert prepare("openmpi", Recipe(), "openmpi").name == "openmpi"
-    assert prepare_with("sshd", "mpich", Recipe()).command == "collbench image build mpich --with sshd"
+    assert prepare_with("sshd", "mpich", Recipe()).command[3:] == ("mpich", "--with", "sshd")
 
 
 def test_only_an_mpi_of_a_wheel_has_an_environment_like_it() -> None:
@@ -84,12 +84,6 @@ def test_only_an_mpi_of_a_wheel_has_an_environment_like_it() -> None:
         environment.refuse_unmatched(prepare(name, Recipe()))
     with pytest.raises(RequestError):
         environment.refuse_unmatched(prepare("openmpi-cuda", Recipe()))
-
-
-def test_an_environment_differs_from_its_image_in_what_each_holds() -> None:
-    here = msgspec.structs.replace(HELD, python="3.12", packages={**HELD.packages, "numpy": "99"})
-    assert environment.differences(HELD, HELD) == []
-    assert [text.split()[0] for text in environment.differences(here, HELD)] == ["Python", "numpy"]
 
 
 def test_builds_that_cannot_be_made_are_refused(tmp_path: Path, golden: Golden) -> None:

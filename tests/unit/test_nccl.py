@@ -478,8 +478,8 @@ def test_registrations_exist_from_the_versions_on_that_refusals_name(version: st
     functions = HEADERS[version]["functions"]
     assert functions["ncclMemAlloc"] == ["void**", "size_t"]
     assert functions["ncclCommRegister"] == ["const ncclComm_t", "void*", "size_t", "void**"]
-    assert numbers(version) >= numbers(nccl_backend.LocalBuffer.since)
-    since = numbers(nccl_backend.Window.since)
+    assert numbers(version) >= numbers(nccl_backend.REGISTERING["local"].since)
+    since = numbers(nccl_backend.REGISTERING["symmetric"].since)
     assert ("ncclCommWindowRegister" in functions) == (numbers(version) >= since)
     if numbers(version) >= since:
         assert functions["ncclCommWindowRegister"] == ["ncclComm_t", "void*", "size_t", "ncclWindow_t*", "int"]

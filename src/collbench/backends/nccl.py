@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from collbench.bindings.gpu.device import (
     HOST_TO_DEVICE,
     Device,
     DeviceBlocks,
-    Memory,
     buffer_of,
     copy_step,
     host_blocks,
@@ -43,7 +42,6 @@ from collbench.bindings.gpu.nccl import (
 from collbench.bindings.mpi import LARGEST_COUNT, native_call
 from collbench.bindings.spec import (
     HostArguments,
-    Observation,
     Operation,
     WorldSettings,
     binder_of,
@@ -75,18 +73,16 @@ class NcclArguments(HostArguments):
         self.comm, self.stream = comm, device.stream
         self.datatype, self.op = DATATYPE[case.dtype], OP[case.op or "sum"]
         self._nccl, self._device, self.case = nccl, device, case
-        self._registered: list[RegisteredMemory] = []
+        self._registered: list[Registered] = []
 
     def buffer(self, blocks: int) -> DeviceBlocks:
         """Device memory [blocks, count]; where the case says so, known to the communicator after `register`."""
         size = blocks * self.count * DTYPES[self.dtype]
-        memory: Memory
-        if self.case.registration == "none" or size == 0:
-            memory = self._device.allocate(size)
-        else:
-            kind = Window if self.case.registration == "symmetric" else LocalBuffer
-            memory = kind(self._nccl, self.comm, self._device, size)
-            self._registered.append(memory)
+        how = REGISTERING.get(self.case.registration)
+        if how is None or size == 0:
+            return DeviceBlocks(self._device, self._device.allocate(size), blocks, self.count, self.dtype)
+        memory = Registered(how, self._nccl, self.comm, self._device, size)
+        self._registered.append(memory)
         return DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)
 
     def register(self) -> None:
@@ -146,13 +142,30 @@ class NcclArguments(HostArguments):
         return CallStep(python, (C("ncclGroupStart"), *calls, close))
 
 
-class RegisteredMemory:
-    """`Memory` from ncclMemAlloc that is registered with a communicator, until it is freed."""
+@dataclass(frozen=True)
+class Registering:
+    """The functions that make memory known to a communicator, and the first version of NCCL that has them."""
 
-    since = "2.19"
+    since: str
+    register: str
+    deregister: str
+    flags: tuple[Any, ...] = ()
 
-    def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
-        self._device, self._size = device, size
+
+SYMMETRIC = ctypes.c_int(1)  # NCCL_WIN_COLL_SYMMETRIC of nccl.h
+
+#: By `CollectiveCase.registration`. Windows are registered by all ranks at once, with one size.
+REGISTERING = {
+    "local": Registering("2.19", "ncclCommRegister", "ncclCommDeregister"),
+    "symmetric": Registering("2.27", "ncclCommWindowRegister", "ncclCommWindowDeregister", (SYMMETRIC,)),
+}
+
+
+class Registered:
+    """`Memory` from ncclMemAlloc, after `register` known to a communicator until it is freed."""
+
+    def __init__(self, how: Registering, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
+        self._how, self._device, self._size = how, device, size
         self._nccl, self._owner, self._comm = nccl, comm, ctypes.c_void_p(comm.address)
         self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
@@ -160,16 +173,14 @@ class RegisteredMemory:
 
     def register(self) -> None:
         """Raises Unsupported, MemoryError, LibraryError."""
-        raise NotImplementedError
-
-    def deregister(self) -> None:
-        raise NotImplementedError
+        size, handle = ctypes.c_size_t(self._size), ctypes.byref(self._handle)
+        self._call(self._how.register, self._comm, self._pointer, size, handle, *self._how.flags)
 
     def _call(self, function: str, *arguments: Any) -> None:
         code = self._nccl.call(function, *arguments)
         if code is None:
             version = ".".join(map(str, self._nccl.version))
-            raise Unsupported(f"NCCL {version} has no {function}; {self.since} and later do")
+            raise Unsupported(f"NCCL {version} has no {function}; {self._how.since} and later do")
         if code and self._device.free()[0] < self._size:
             raise MemoryError(no_room(self._device, self._size))
         if code:
@@ -177,43 +188,17 @@ class RegisteredMemory:
 
     def __del__(self) -> None:
         if self._handle and not self._owner.freed:
-            self.deregister()
+            self._nccl.call(self._how.deregister, self._comm, self._handle)
         if self._pointer:
             self._nccl.call("ncclMemFree", self._pointer)
 
 
-class LocalBuffer(RegisteredMemory):
-    """Registered on this rank alone: what nccl-tests do with `-R 1`."""
-
-    def register(self) -> None:
-        handle = ctypes.byref(self._handle)
-        self._call("ncclCommRegister", self._comm, self._pointer, ctypes.c_size_t(self._size), handle)
-
-    def deregister(self) -> None:
-        self._nccl.call("ncclCommDeregister", self._comm, self._handle)
-
-
-class Window(RegisteredMemory):
-    """A window of the same size on all ranks, which symmetric kernels can use: `-R 2` of nccl-tests."""
-
-    since = "2.27"
-
-    def register(self) -> None:
-        """Collective."""
-        window = ctypes.byref(self._handle)
-        self._call("ncclCommWindowRegister", self._comm, self._pointer, ctypes.c_size_t(self._size), window, SYMMETRIC)
-
-    def deregister(self) -> None:
-        self._nccl.call("ncclCommWindowDeregister", self._comm, self._handle)
-
-
-SYMMETRIC = ctypes.c_int(1)  # NCCL_WIN_COLL_SYMMETRIC of nccl.h
-
-
 def refuse_window(case: CollectiveCase, row: Collective) -> None:
     """Raises Unsupported, on all ranks: windows are collective, and have one size."""
+    if case.registration != "symmetric":
+        return
     sizes = {row.blocks(rank, case.ranks, case.root or 0) for rank in range(case.ranks)}
-    if case.registration == "symmetric" and (row.has_server or len(sizes) > 1):
+    if row.has_server or len(sizes) > 1:
         raise Unsupported(f"symmetric windows have one size on all ranks, and the buffers of {row.name} do not")
 
 
@@ -326,11 +311,7 @@ class NcclSession(DeviceMpiSession):
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
         prepared = self._allocated(binder, arguments)
         direct = DIRECT.get(row.name) in {call.function for call in prepared.c or ()}
-        notes = function_notes(row.name, direct)
-
-        def observe(once: Callable[[], object]) -> Observation:
-            return replace(self._log.observe(self._reread, once), notes=notes)
-
+        observe = partial(self._log.observe, self._reread, notes=function_notes(row.name, direct))
         wait = device.native(C("cudaStreamSynchronize", device.stream))
         completion = Stage(device.synchronize, None if wait is None else (wait,))
         symbols = first_of(self._nccl.native, device.native)

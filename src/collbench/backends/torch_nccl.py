@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from collbench.bindings.gpu.nccl import (
     says_lost,
     share_variables,
 )
-from collbench.bindings.spec import Backend, Observation, Operation, Session, WorldSettings, binder_of
+from collbench.bindings.spec import Backend, Operation, Session, WorldSettings, binder_of
 from collbench.collectives.row import Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher, nvml
@@ -234,10 +234,7 @@ class TorchNcclSession(TorchSession):
         # (torch/csrc/cuda/nccl.cpp, 2.10)
         direct = row.name == "alltoall" and torch_nccl_version(self._torch) >= (2, 28)
         notes = function_notes(row.name, direct)
-
-        def observe(once: Callable[[], object]) -> Observation:
-            return replace(self._log.observe(self._nccl.reread_settings, once), notes=notes)
-
+        observe = partial(self._log.observe, self._nccl.reread_settings, notes=notes)
         return self.operation(prepared, arguments, completion, watch, observe)
 
     def _wait(self) -> None:

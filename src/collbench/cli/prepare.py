@@ -292,6 +292,7 @@ def build_command(options: _BuildOptions) -> None:
     from collbench.launch.engines.docker import environment, images
     from collbench.launch.engines.docker.client import Docker
     from collbench.launch.engines.docker.images import reference_of
+    from collbench.launch.stacks import differences_of
     from collbench.launch.waiting import Stopping
 
     recipe = images.Recipe(options.base, options.no_cache, options.ca_bundle, options.wheelhouse, options.no_index,
@@ -314,8 +315,8 @@ def build_command(options: _BuildOptions) -> None:
         if options.environment:
             here = environment.make(image, contents, recipe)
             click.echo(f"{environment.folder_of(image.name)}: {_held(here)}")
-            for difference in environment.differences(here, contents):
-                click.echo(f"* differs from the image: {difference}")
+            for difference in differences_of(here, contents, communicate=bool(contents.vendor)):
+                click.echo(f"* environment and image differ: {difference}")
 
 
 def _builds(options: _BuildOptions, recipe: Recipe) -> list[ImageBuild]:

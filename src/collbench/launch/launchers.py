@@ -151,14 +151,10 @@ OPENMPI = RankLauncher(
 )  # fmt: skip
 
 
-def _openmpi_4_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
-    return ("mpirun", "--hostfile", hostfile, "--map-by", "slot", "--bind-to", "none", "-n", str(ranks), *program)
-
-
 #: ORTE instead of PRRTE, and btl/vader, as btl/sm was called until 5.0 (seen with 4.1.8).
 OPENMPI_4 = replace(
     OPENMPI, environment={"OMPI_MCA_plm_rsh_agent": "collbench-relay", **_OPENMPI_VERBOSE},
-    shm_folder="OMPI_MCA_btl_vader_backing_directory", over_ssh=_openmpi_4_over_ssh,
+    shm_folder="OMPI_MCA_btl_vader_backing_directory",
     # a host that resolves to an address of its own is the first one to it, and gets no daemon
     one_hostname={**OPENMPI.one_hostname, "OMPI_MCA_if_base_do_not_resolve": "1"},
 )  # fmt: skip

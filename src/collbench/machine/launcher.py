@@ -21,7 +21,7 @@ _TITLE: dict[LauncherKind, str] = {"openmpi": "Open MPI's mpirun", "mpich": "MPI
 #: Those of an MPI: they and its library must belong together.
 OF_MPI = ("openmpi", "mpich", "intelmpi")
 
-#: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
+#: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. Wheels have no other.
 PMI = {"openmpi": "pmix", "mpich": "pmi2", "intelmpi": "pmi2"}
 
 #: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun.

@@ -406,7 +406,7 @@ NCCL_ALGO = nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", 
 NCCL_PROTO = nccl_words("LL", "LL128", "Simple")
 
 
-def _registered(value: Any) -> int:
+def _registration_order(value: Any) -> int:
     return REGISTRATIONS.index(value) if value in REGISTRATIONS else len(REGISTRATIONS)
 
 
@@ -457,7 +457,8 @@ AXES: dict[str, Axis] = {
              column="protocol_asked", plan_key=PlanKey(
                  "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                  flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"))),
-        Axis("registration", "how", "how the communicator knows the buffers beforehand", "none", order=_registered,
+        Axis("registration", "how", "how the communicator knows the buffers beforehand", "none",
+             order=_registration_order,
              words=lambda value: "" if value == "none" else f"{value} registration", advised=True, plan_key=PlanKey(
                  "registration", ("none",), of=Registration, optional=True,
                  flag=Flag(("-R", "--registration", "--local_register"), "nccl: buffers that NCCL allocates, "

@@ -13,6 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -296,14 +297,16 @@ class NcclLog:
             self._clear()
         self._warning = None
 
-    def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Observation:
+    def observe(
+        self, reread: Callable[[], bool], once: Callable[[], object], notes: tuple[str, ...] = ()
+    ) -> Observation:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 
-        `reread` makes the library read its settings again; False where this version cannot.
+        `reread` makes the library read its settings again; False where this version cannot. `notes` are the caller's.
         """
         if not self._ours:
             once()
-            return Observation()
+            return Observation(notes=notes)
         text = ""
         self._clear()
         os.environ["NCCL_DEBUG_SUBSYS"] = _CHOICES
@@ -314,7 +317,7 @@ class NcclLog:
         finally:
             os.environ["NCCL_DEBUG_SUBSYS"] = _CONNECTIONS
             reread()
-        return chosen(text, self.transport())
+        return replace(chosen(text, self.transport()), notes=notes)
 
 
 def transports(text: str) -> list[str]:

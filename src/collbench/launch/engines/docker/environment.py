@@ -71,13 +71,6 @@ def _install(build: ImageBuild, contents: Contents, recipe: Recipe, folder: Path
             _execute(argv, folder)
 
 
-def differences(here: Contents, image: Contents) -> list[str]:
-    """What is not the same in both, as `NAME HERE (image: THERE)`."""
-    mine, there = here.identity, image.identity
-    return [f"{name} {mine.get(name, 'missing')} (image: {there.get(name, 'missing')})"
-            for name in {**mine, **there} if mine.get(name) != there.get(name)]  # fmt: skip
-
-
 def _write(tree: Path, files: Mapping[str, Path]) -> None:
     """The code of an image, as its builder gets it."""
     for name, file in files.items():

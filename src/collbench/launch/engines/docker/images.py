@@ -342,7 +342,7 @@ class ImageBuild:
     arguments: dict[str, str]
     no_cache: bool
     on: str | None = None
-    command: str = ""
+    command: tuple[str, ...] = ()
 
     @property
     def origin(self) -> str | None:
@@ -370,11 +370,11 @@ def prepare(text: str, recipe: Recipe, other: str | None = None) -> ImageBuild:
     return ImageBuild(other or name, dockerfile, base_image, files, arguments, recipe.no_cache, command=command)
 
 
-def command_again(text: str, recipe: Recipe, other: str | None) -> str:
+def command_again(text: str, recipe: Recipe, other: str | None) -> tuple[str, ...]:
     """The command that builds an image again, without what only this machine needs (certificates, wheels, base)."""
     words = ["collbench", "image", "build", text, *(() if other is None else ("--as", other))]
     words += () if recipe.cuda is None else ("--cuda", recipe.cuda)
-    return shlex.join((*words, *(word for argument in recipe.arguments for word in ("--build-arg", argument))))
+    return (*words, *(word for argument in recipe.arguments for word in ("--build-arg", argument)))
 
 
 def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
@@ -388,7 +388,7 @@ def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
                            f"flags, and then only: collbench image build {text} --with {layer}")  # fmt: skip
     base = reference_of(name)
     files, arguments = {f"containers/{above.name}": above}, arguments_of(above, replace(recipe, base=base))
-    command = shlex.join(("collbench", "image", "build", text, "--with", layer))
+    command = ("collbench", "image", "build", text, "--with", layer)
     return ImageBuild(f"{name}-{layer}", above, base, files, arguments, recipe.no_cache, on=name, command=command)
 
 
@@ -473,7 +473,7 @@ def build(engine: Docker, wanted: ImageBuild, on_line: Callable[[str], None], st
                 base = inspect(engine, wanted.base)  # one of no registry has no digest, but an id
                 labels = labels_of(contents)
                 labels["collbench.base"] = f"{wanted.base} {(base.get('RepoDigests') or [base['Id']])[0]}"
-                labels["collbench.command"] = wanted.command
+                labels["collbench.command"] = shlex.join(wanted.command)
                 context = pack({"Dockerfile": f"FROM {draft}\n".encode()})
                 build_context(engine, context, "Dockerfile", tag, {}, False, labels, lambda line: None)
                 return contents
