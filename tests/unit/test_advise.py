@@ -188,12 +188,15 @@ def test_a_factor_matters_by_the_ratio_of_its_values_in_otherwise_equal_options(
     assert effects["isolation"][:2] == pytest.approx((1.0, 1.5))
 
 
-def test_sides_of_a_plan_are_advised_on_apart_and_named(here: Collbench, tmp_path: Path) -> None:
+def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: Path) -> None:
     host, inside = made_case(image="openmpi"), made_case("single", "strict", image="openmpi")
-    cells = {case.having(side=side): around(us) for side in SIDES for case, us in ((host, 1), (inside, 2))}
+    cells = {case.having(side=side): around(us * factor) for side, factor in zip(SIDES, (1, 3), strict=True)
+             for case, us in ((host, 1), (inside, 2))}  # fmt: skip
     run = write_run(tmp_path / "run", cells, experiment=made_runs.experiment(("openmpi",)))
-    entries = json.loads(here("advise", run, "--style", "json").out)["advice"]
-    assert [entry["operation"].rpartition(", ")[2] for entry in entries] == ["side base", "side other"]
+    (entry,) = json.loads(here("advise", run, "--style", "json").out)["advice"]
+    assert list(entry["sizes"][0]["options"]) == ["base, host", "base, single strict", "other, host", "other, single strict"]
+    (entry,) = json.loads(here("advise", run, "--given", "side=other", "--style", "json").out)["advice"]
+    assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
 
 
 # The best of many options may be the best by chance -------------------------------------------------------------------

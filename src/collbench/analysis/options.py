@@ -57,9 +57,9 @@ class Question:
         """`mpich, single ipc`: the values of what varies."""
         values = {factor: value for factor in self.varying if (value := self.value(option, factor))}
         where = " ".join(values.pop(factor) for factor in ("policy", "isolation") if factor in values)
-        library = values.pop("library", "")
+        software = [values.pop(factor) for factor in ("library", "side") if factor in values]
         rest = [f"{value} driver" if factor == "driver" else f"{factor} {value}" for factor, value in values.items()]
-        return ", ".join(word for word in (library, where, *rest) if word) or option["library"] or option["policy"]
+        return ", ".join(word for word in (*software, where, *rest) if word) or option["library"] or option["policy"]
 
     def value(self, option: Option, factor: str) -> str:
         """The value of a factor; memory that is near, and one host, are named where they vary."""

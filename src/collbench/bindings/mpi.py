@@ -172,7 +172,7 @@ class MpiWorld(World):
         return result
 
 
-LARGEST_COUNT = 2**31 - 1
+LARGEST_COUNT = 2**31 - 1  # of an int; functions that end with _c, from MPI 4.0 on, take an MPI_Count
 
 
 def datatype(mpi: Any, dtype: str) -> Any:
@@ -195,8 +195,9 @@ class HostMpiArguments(HostArguments):
     """`MpiArguments` with NumPy buffers."""
 
     def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int) -> None:
-        if count > LARGEST_COUNT:
-            raise Unsupported(f"{count} elements in one call; MPI's int counts end at {LARGEST_COUNT}")
+        if count > LARGEST_COUNT and function_address("MPI_Allreduce_c") is None:
+            raise Unsupported(f"{count} elements in one call; {version_line(mpi)} has no functions for more than "
+                              f"{LARGEST_COUNT}, as MPI 4.0 has")  # fmt: skip
         self.datatype = datatype(mpi, case.dtype)
         super().__init__(case, row, count, mpi.COMM_WORLD.rank)
         self._mpi, self.comm, self.IN_PLACE = mpi, mpi.COMM_WORLD, mpi.IN_PLACE
@@ -212,7 +213,7 @@ class HostMpiArguments(HostArguments):
 
 
 def to_words(mpi: Any, function: str, *arguments: Any) -> Words | None:
-    """Address and words of a C call; None where the library does not have the function."""
+    """Address and words of a C call, of MPI_X_c where a count is no int; None where the library lacks the function."""
 
     def word(argument: Any) -> int:
         if argument is None or isinstance(argument, int | np.ndarray) or hasattr(argument, "address"):
@@ -221,7 +222,8 @@ def to_words(mpi: Any, function: str, *arguments: Any) -> Words | None:
             return int(argument)
         return int(mpi._addressof(argument) if isinstance(argument, mpi.Status) else mpi._handleof(argument))
 
-    address = function_address(function)
+    large = any(isinstance(argument, int) and argument > LARGEST_COUNT for argument in arguments)
+    address = function_address(f"{function}_c" if large else function)
     return None if address is None else (address, *map(word, arguments))
 
 

@@ -150,18 +150,18 @@ class Collective:
     has_server: bool = False
 
     def count(self, size: int, itemsize: int, ranks: int) -> int:
-        """Elements per block for a size in bytes, rounded down as nccl-tests does.
+        """Elements per block for a size in bytes, rounded down.
 
-        Split operations divide the elements among the ranks and round a share down to 16 bytes
-        (nccl-tests, `*GetCollByteCount`).
+        Split operations divide the elements among the ranks and round a share down to 16 bytes (nccl-tests,
+        `*GetCollByteCount`). A smaller share stays as it is, where nccl-tests would move nothing.
         """
         if not self.moves_data:
             return 0
         elements = size // itemsize
         if not self.split:
             return elements
-        unit = 16 // itemsize
-        return elements // ranks // unit * unit
+        share, unit = elements // ranks, 16 // itemsize
+        return share // unit * unit or share
 
     def size(self, count: int, itemsize: int, ranks: int) -> int:
         """Bytes that move with a count per block: the size asked for, rounded to whole blocks."""

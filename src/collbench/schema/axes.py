@@ -480,7 +480,7 @@ AXES: dict[str, Axis] = {
         Axis("image", "where", "the image, on the host the environment beside it", implies=SOFTWARE, label=_or_none,
              plan_key=PlanKey("images", check=image_name)),
         Axis("side", "where", "what differs from the rest of the plan: image, variables, library files",
-             implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=_or_none,
+             implies=SOFTWARE | {"python", "packages", "image-id", "env:*"}, label=_or_none, advised=True,
              plan_key=PlanKey("sides", check=matching(
                  _SIDE, "{key}: {value}: a side is named by letters, digits, - and _, at most 32 of them."))),
         Axis("policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,

@@ -34,7 +34,7 @@ FP8_SINCE = (2, 24, 0)
 _FP8_REDUCTIONS = (9, 0)  # the compute capability that its kernels need (enqueue.cc)
 SONAME = "libnccl.so.2"
 
-NCCL_VARIABLES = ("NCCL_",)  # what a manifest says of backends over NCCL
+NCCL_VARIABLES = ("NCCL_", "RCCL_", "NVSHMEM_")  # what a manifest says of backends over NCCL, and over RCCL
 #: Variables of an algorithm and of a protocol, which are read when a communicator is made.
 COMMUNICATOR_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")
 NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
