@@ -170,7 +170,8 @@ cores were thrown away. Times are medians of launches in us, ratios those of two
 ## IMB-MPI1 of Intel MPI
 
 Means. IMB's is the largest of two ranks' means behind a barrier. `barrier`: collbench with the same barrier, samples
-are the largest time of two ranks. Bytes of a gather are those of a rank. `roundtime`: ranks begin at an agreed time, samples are last out minus first in.
+are the largest time of two ranks. Bytes of a gather are those of a rank. `roundtime`: ranks begin at an agreed time,
+samples are last out minus first in.
 
 {table(("cell", "IMB us", "barrier us", "barrier/IMB", "rounds", "roundtime us", "roundtime/IMB", "rounds"), imb)}"""
     if not abi:

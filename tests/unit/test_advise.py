@@ -194,7 +194,8 @@ def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: 
              for case, us in ((host, 1), (inside, 2))}  # fmt: skip
     run = write_run(tmp_path / "run", cells, experiment=made_runs.experiment(("openmpi",)))
     (entry,) = json.loads(here("advise", run, "--style", "json").out)["advice"]
-    assert list(entry["sizes"][0]["options"]) == ["base, host", "base, single strict", "other, host", "other, single strict"]
+    places = ("host", "single strict")
+    assert list(entry["sizes"][0]["options"]) == [f"{side}, {place}" for side in SIDES for place in places]
     (entry,) = json.loads(here("advise", run, "--given", "side=other", "--style", "json").out)["advice"]
     assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
 
