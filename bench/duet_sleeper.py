@@ -19,13 +19,13 @@ from typing import Any
 
 from collbench.launch.campaign import PreparedCampaign, all_cleaned, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart
-from collbench.launch.duet import LATE, LOOK
+from collbench.launch.duet import LOOK
 from collbench.launch.live_world import LaunchTask, LiveWorld
 from collbench.launch.waiting import StopCheck, Stopping, limits_of
 from collbench.schema.case import Case
 from collbench.schema.plan import load_launch_plan
 from collbench.schema.world import Order, Report
-from collbench.timing.loop import LARGEST_SLACK
+from collbench.timing.loop import LARGEST_SLACK, LATE_SHARE
 from collbench.units import format_size
 
 #: Slices in a phase, with a sleeper or without; lives of sleepers for each size; slices until few samples are late.
@@ -141,7 +141,7 @@ class Stage:
         slack = ready.slack
         for number in range(SETTLING):
             report = self.told(world, _slice_of(ready, slack, anew=number == 0), "slice")
-            if report.late <= LATE * report.n:
+            if report.late <= LATE_SHARE * report.n:
                 break
             slack = min(2 * slack, LARGEST_SLACK)
         return slack

@@ -20,7 +20,8 @@ from collbench.launch.cells import inner_plan
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import Recipe
 from collbench.launch.engines.k8s import all_launches
-from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, K8sSite, Launchable, Object, manifests
+from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, Launchable, Object, manifests
+from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, launcher_of
 from collbench.launch.folders import folders_in

@@ -38,6 +38,18 @@ MPI_JOB = _table(
 )  # fmt: skip
 
 
+#: ComputeDomain of NVIDIA's driver for dynamic resource allocation, as its CRD has it.
+COMPUTE_DOMAIN = _table(
+    ("apiVersion", "kind", "metadata", "spec"), apiVersion={"const": "resource.nvidia.com/v1beta1"},
+    kind={"const": "ComputeDomain"}, metadata=_ANY, spec=_table(
+        ("numNodes", "channel"), numNodes=_NUMBER, channel=_table(
+            ("resourceClaimTemplate",), allocationMode={"enum": ["All", "Single"]},
+            resourceClaimTemplate=_table(("name",), name=_TEXT),
+        ),
+    ),
+)  # fmt: skip
+
+
 def check(document: dict[str, Any]) -> None:
     """Whether Kubernetes would take an object; fails with its message."""
     validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
@@ -45,6 +57,9 @@ def check(document: dict[str, Any]) -> None:
 
     kind = document.get("kind")
     try:
+        if kind == "ComputeDomain":
+            jsonschema.validate(document, COMPUTE_DOMAIN)
+            return
         if kind != "MPIJob":
             validator.validate(document, VERSION, strict=True)
             return

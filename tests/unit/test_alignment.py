@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collbench.schema.case import Alignment
-from collbench.timing.loop import LARGEST_SLACK, AlignmentSetting, Line, Signals, announcement_delays
+from collbench.timing.loop import LARGEST_SLACK, AlignmentSetting, Line, Signals, Slack, announcement_delays
 
 ROOT_SAID = 5_000
 
@@ -78,7 +78,34 @@ def test_on_another_hosts_clock_a_rank_waits_for_its_own_start() -> None:
     assert announcement_delays(setting, script.clock, 1).tolist() == [10]
 
 
+#: Late of so many samples, batch by batch, and the slack after each in multiples of the first.
+BATCHES = {
+    "in time": ([(5, 100)] * 3, [1, 1, 1]),
+    "announcements were slower": ([(20, 100), (4, 100), (4, 100)], [2, 2, 2]),
+    "slower still": ([(30, 100), (15, 100), (6, 100), (0, 100)], [2, 4, 8, 8]),
+    "something else keeps ranks": ([(20, 100), (11, 100), (30, 100), (40, 100)], [2, 1, 1, 1]),
+    "too few to judge": ([(3, 10)] * 9, [1] * 9),
+    "few at a time": ([(3, 10)] * 20, [1] * 9 + [2] * 10 + [1]),
+    "most are late": ([(6, 10), (60, 100), (20, 100)], [4, 16, 32]),
+    "most are late, after a doubling in vain": ([(20, 100), (20, 100), (51, 100), (20, 100)], [2, 1, 4, 8]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+def test_slack_grows_while_that_makes_fewer_samples_late(batches: str) -> None:
+    late, expected = BATCHES[batches]
+    slack, values = Slack(1000), []
+    for batch in late:
+        assert slack.adapt(*batch) is (2 * batch[0] > batch[1])
+        values.append(slack.value // 1000)
+    assert values == expected
+
+
 def test_slack_has_an_end() -> None:
+    slack = Slack(10 * LARGEST_SLACK)
+    slack.adapt(100, 100)
+    assert slack.value == LARGEST_SLACK
+
     setting = AlignmentSetting("roundtime", Script().signals)
     assert setting.with_slack(700).slack == 700
     assert setting.with_slack(10 * LARGEST_SLACK).slack == LARGEST_SLACK

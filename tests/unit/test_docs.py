@@ -32,7 +32,7 @@ from collbench.errors import to_install
 from collbench.launch import placement
 from collbench.launch.engines.docker.spec import STEPS
 from collbench.launch.engines.k8s.objects import look_job
-from collbench.launch.engines.k8s.objects import read as read_k8s
+from collbench.launch.engines.k8s.site import read as read_k8s
 from collbench.launch.engines.slurm.script import SlurmSite, read
 from collbench.launch.expansion import expand
 from collbench.registry import plans

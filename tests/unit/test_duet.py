@@ -206,7 +206,7 @@ ALIGNMENTS: dict[str, tuple[dict[str, tuple[Alignment, int]], Late, dict[str, An
     "the larger slack": ({B: ("roundtime", 5000)}, lambda *_: 0, {}, [(ROUND, 5000)] * 3),
     "the barrier of one": ({B: ("barrier", 0)}, lambda *_: 0, {}, [(BARRIER, 1000)] * 3),
     "5 % late": ({}, lambda place, *_: int(place == B), {}, [(ROUND, 1000)] * 3),
-    "10 % late": ({}, lambda place, *_: 2 * (place == B), {}, [(ROUND, 1000), (ROUND, 2000), (ROUND, 4000)]),
+    "10 % late, of few": ({}, lambda place, *_: 2 * (place == B), {}, [(ROUND, 1000)] * 3),
     "55 % late": (
         {}, lambda place, size, order: 11 * (place == B and order.slack < 16000), {},
         [(ROUND, 1000), (ROUND, 4000), (ROUND, 16000)],

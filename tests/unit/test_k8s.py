@@ -30,13 +30,12 @@ from collbench.launch.engines.k8s import Client, K8sSession, all_launches, copy,
 from collbench.launch.engines.k8s.objects import (
     DRIVER,
     RUN,
-    K8sSite,
     Launchable,
     look_job,
     manifests,
-    read,
     script_launcher,
 )
+from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec, cleaned
 from collbench.launch.expansion import ExpandedPlan, expand, launcher_of
 from collbench.launch.folders import driver_identity, folders_in
@@ -202,6 +201,37 @@ def test_requests_are_limits_and_whole_cores(
     wanted = [{"cpu": cpu} | more for cpu, more in zip(cpus, memory, strict=True)]
     resources = [pod["spec"]["containers"][0]["resources"] for pod in pods]
     assert resources == [{"requests": amounts, "limits": amounts} for amounts in wanted]
+
+
+@pytest.mark.parametrize("plan", [ON_GPUS, ON_GPUS | TORCH | {"backends": ("torch-nccl",)}], ids=["mpijob", "job"])
+def test_gpus_are_claimed_where_the_site_names_their_class(tmp_path: Path, plan: Object) -> None:
+    """Two nodes with two GPUs each: a template of claims, which every container takes; no count of a resource."""
+    site = {"gpus": 2, "device_class": "gpu.nvidia.com", "compute_domain": True}
+    made = {document["kind"]: document for document in objects(printed(tmp_path, plan, **site))}
+    for document in made.values():
+        check(document)
+    claims, domain = made["ResourceClaimTemplate"], made["ComputeDomain"]
+    (request,) = claims["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 2}
+    assert domain["spec"]["numNodes"] == 2
+    *_, ranks = templates(printed(tmp_path, plan, **site))
+    (container,) = ranks["spec"]["containers"]
+    assert {claim["name"]: claim["resourceClaimTemplateName"] for claim in ranks["spec"]["resourceClaims"]} == {
+        "ranks-gpus": claims["metadata"]["name"], "channel": domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+    }  # fmt: skip
+    assert [claim["name"] for claim in container["resources"]["claims"]] == ["ranks-gpus", "channel"]
+    assert not {"nvidia.com/gpu"} & container["resources"]["limits"].keys()
+
+
+def test_containers_of_a_pod_claim_gpus_each_for_itself(tmp_path: Path) -> None:
+    plan = TORCH | {"device": "gpu", "backends": ("torch-nccl",), "policies": ("single",), "isolation": ("net",),
+                    "ranks": (2,), "hosts": (1,)}  # fmt: skip
+    text = printed(tmp_path, plan, gpus=2, device_class="gpu.nvidia.com", compute_domain=True)
+    assert [document["kind"] for document in objects(text)] == ["ConfigMap", "ResourceClaimTemplate", "Job"]
+    (pod,) = templates(text)
+    claimed = [[claim["name"] for claim in container["resources"]["claims"]]
+               for container in pod["spec"]["containers"]]  # fmt: skip
+    assert claimed == [["ranks-gpus"], ["ranks-1-gpus"]] and len(pod["spec"]["resourceClaims"]) == 2
 
 
 def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +56,14 @@ def test_the_watchdog_hears_of_every_step() -> None:
     watch = Heard()
     row = collectives.get("bcast")
     on_ranks(1, lambda session: measure(case(ranks=1), row, session, method(1, warmup=1), watch))
-    steps = ("preparing", "checking", "warming up", "timing", "timing on the device", "checking again")
+    steps = (
+        "preparing",
+        "checking before timing",
+        "warming up",
+        "timing",
+        "timing on the device",
+        "checking after timing",
+    )
     assert watch.said == [f"bcast 16 B on fake: {step}" for step in steps]
 
 
@@ -270,10 +278,24 @@ def test_ranks_with_wrong_elements_are_named_with_how_many(most: int, names: tup
 @pytest.mark.parametrize(("name", "check", "status", "wrong"),
                          [("bcast", 0, "ok", None), ("barrier", 0, "ok", None), ("bcast", 1, "failed", 1),
                           ("bcast", 2, "failed", 1), ("barrier", 1, "failed", 1)])  # fmt: skip
-def test_any_number_of_checks_is_one_before_and_one_after(name: str, check: int, status: str,
+def test_a_check_ends_with_the_first_wrong_result(name: str, check: int, status: str,
                                                           wrong: int | None) -> None:  # fmt: skip
     (record, _), _ = measured(case(name), method(check=check), fault="corrupt:1")
     assert record.check is not None and (record.status, record.check.wrong) == (status, wrong)
+
+
+def test_operations_are_checked_until_one_is_wrong_and_it_is_named() -> None:
+    """One is checked before, three samples are taken after five of warm-up; the third of four checks is wrong."""
+    (record, _), _ = measured(case(), method(check=5), fault=f"corrupt:1@{1 + 4 + 2 - 1}")
+    assert re.search(r"after timing in operation \d of 4: rank 1", record.reason or "")
+
+
+def test_a_rare_corruption_is_seen_by_many_checks() -> None:
+    """Of 2 % of the operations 200 checks see one in 1 - 0.98^200 = 98 % of runs, one before and one after in 4 %."""
+    random.seed(29)
+    failed = {checks: [measured(case(), method(check=checks), fault="corrupt:1%2")[0][0].status
+                       for _ in range(60)].count("failed") for checks in (1, 200)}  # fmt: skip
+    assert failed[200] >= 57 and failed[1] <= 12
 
 
 def test_a_barrier_that_lets_a_rank_go_early_is_wrong() -> None:

@@ -204,6 +204,10 @@ def test_ways_of_connections() -> None:
     ways = ["P2P/CUMEM", "P2P/IPC", "NET/Socket/0", "NET/IB/3/GDRDMA", "SHM/direct/direct", "P2P/direct"]
     assert transports(CONNECTIONS) == ways
     assert transports("") == []
+    nvls = ("host:1:2 [0] NCCL INFO NVLS comm 0x55d0 headRank 3 nHeads 8 nvlsRanks 8 buffSize 1048576 "
+            "nvlsPerRankSize 33554432 nvlsTotalSize 268435456\n")  # fmt: skip
+    assert transports(nvls) == ["NVLS"]
+    assert transports("host:1:2 [0] NCCL INFO NVLS multicast support is available on dev 0\n") == []
 
 
 #: Lines of the log, and the algorithm and protocol that were chosen last. Sends and receives have none.
@@ -278,6 +282,15 @@ def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: Ncc
     )
     library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n")
     assert log.transport() == "P2P/IPC, SHM/direct"
+
+
+def test_a_net_plugin_is_named_where_its_network_is_used(log: NcclLog) -> None:
+    library = Library()
+    library.write("host:1:2 [0] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v10)\n")
+    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0\n")
+    assert log.transport() == "NET/IB/0", "loaded, but not used"
+    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/AWS Libfabric/0/GDRDMA\n")
+    assert log.transport() == "NET/AWS (plugin AWS Libfabric v10), NET/IB/0"
 
 
 def test_the_log_goes_on_when_the_operation_fails_and_the_environment_does_not_move(log: NcclLog) -> None:

@@ -62,7 +62,7 @@ def with_gpus(nodes: int, cores: int, gpus: int) -> Topology:
 
 def cell(policy: str, ranks: int, servers: int = 0, far: bool = False) -> LaunchCell:
     step = None if policy == "host" else "strict"
-    return LaunchCell("openmpi", policy, step, ranks, "far" if far else "near", servers)
+    return LaunchCell("openmpi", policy, step, ranks, "far" if far else "near", servers=servers)
 
 
 def plan(**more: Any) -> Plan:

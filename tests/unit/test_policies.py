@@ -38,7 +38,7 @@ def machine(*cores: int, gpus: tuple[int, ...] = ()) -> Topology:
 
 
 def numa(ranks: int, servers: int = 0, far: bool = False) -> LaunchCell:
-    return LaunchCell("openmpi", "numa", "strict", ranks, "far" if far else "near", servers)
+    return LaunchCell("openmpi", "numa", "strict", ranks, "far" if far else "near", servers=servers)
 
 
 def plan(**more: Any) -> Plan:

@@ -297,10 +297,10 @@ def _chance_outside(bound: Floats, new: Floats, effect: float, error: float) -> 
 OTHER = "other"
 
 #: What the sides of programs may differ in, the likeliest first.
-OF_PROGRAMS = ("policy", "isolation", "storage", "seccomp", "image")
+OF_PROGRAMS = ("policy", "isolation", "gpus", "cores", "storage", "seccomp", "image")
 
 #: Factors by which the sides of collectives are compared, where a run has several.
-OF_COLLECTIVES = ("policy", "image", "backend", "driver")
+OF_COLLECTIVES = ("policy", "gpus", "cores", "image", "backend", "driver")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ def _same_step(base: Case, other: Case) -> bool:
     """The host has no step; two policies in containers are compared at the same step of the same engine."""
     steps = [(where.engine, where.isolation, where.seccomp) for where in (base.where, other.where)]
     alike = base.where.on_host or other.where.on_host or steps[0] == steps[1]
-    return base.where.affinity == other.where.affinity and alike
+    same = all(getattr(base.where, name) == getattr(other.where, name) for name in ("affinity", "gpus", "cores"))
+    return same and alike
 
 
 def _of_axis(axis: Axis, implied: frozenset[str]) -> Factor:

@@ -63,7 +63,7 @@ class Question:
 
     def value(self, option: Option, factor: str) -> str:
         """The value of a factor; memory that is near, and one host, are named where they vary."""
-        named = factor in ("affinity", "hosts") and factor in self.varying
+        named = factor in ("affinity", "gpus", "cores", "hosts") and factor in self.varying
         return option[factor] or (AXES[factor].label(AXES[factor].neutral) if named else "")
 
     def place(self, option: Option) -> str:

@@ -4,8 +4,8 @@ Ranks are threads; data really moves, by way of the collective's meaning. Time i
 only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. No run can be
 taken for a measurement: its manifest says `simulated`.
 
-Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on): `corrupt` changes one element of the
-result (a barrier leaves early), `raise` raises, `hang` never returns.
+Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on; `KIND:RANK%P`, in P % of them):
+`corrupt` changes one element of the result (a barrier leaves early), `raise` raises, `hang` never returns.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from collbench.timing.loop import Signals, whole
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, on which rank, from which of its operations on."""
+    """What goes wrong, on which rank, from which of its operations on, and in which share of them."""
 
     kind: str
     rank: int
     at: int
+    share: float = 1.0
 
     @staticmethod
     def parse(text: str) -> Fault:
         """`corrupt:1@5`. Raises RequestError: not of that form."""
-        match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
+        match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?(?:%(\d{1,2}))?", text)
         if match is None:
-            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, optionally with @N.")
-        return Fault(match[1], int(match[2]), int(match[3] or 0))
+            raise RequestError(
+                f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK; then @N, %P or nothing."
+            )
+        return Fault(match[1], int(match[2]), int(match[3] or 0), int(match[4] or 100) / 100)
 
 
 class Hub:
@@ -166,7 +169,10 @@ class FakeSession(Session):
     def due(self) -> str | None:
         """The fault of the operation that starts now, if any."""
         self._operations += 1
-        return self._fault.kind if self._fault is not None and self._operations > self._fault.at else None
+        fault = self._fault
+        if fault is None or self._operations <= fault.at or random.random() >= fault.share:  # noqa: S311 - a fault
+            return None
+        return fault.kind
 
     def is_lost_rank(self, error: BaseException) -> bool:
         return isinstance(error, LostRankError)

@@ -185,7 +185,7 @@ def advise_command(options: _AdviseOptions) -> None:
     from collbench.analysis.compare import planned
     from collbench.analysis.options import differing, fixed_cells, merged, parse_fixed, questions
     from collbench.analysis.pairs import refuse_not_alternated
-    from collbench.report.advice import brief, cautions, complete, document, evidence, with_answers
+    from collbench.report.advice import brief, cautions, chosen, complete, document, evidence, with_answers
 
     each, margin, style = read_each(options.runs), options.margin, options.style
     for other in each[1:] if options.in_blocks else ():
@@ -197,7 +197,7 @@ def advise_command(options: _AdviseOptions) -> None:
         advices = complete(advise(questions(observed, fixed), observed.interleaved, margin), observed.interleaved)
         guidelines = check_guidelines(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
-    answers = brief(advices, misleading, sides, options.why or style in COMPLETE)
+    answers = brief(advices, misleading, sides, options.why or style in COMPLETE, chosen(observed))
     tables = evidence(advices, guidelines)
     shown = with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if options.why else ())]
     print_tables(shown, document(advices, guidelines, misleading), style)

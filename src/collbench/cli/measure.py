@@ -75,7 +75,7 @@ class _Samples(Options):
     share_gpu: bool = switch("--share-gpu", "Let several ranks use one GPU: tests of function, no measurement.")
     iters: int | None = option("-n --iters", "Exactly N samples a size, instead of a time budget.", "N", type=int)
     warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=5)  # fmt: skip
-    check: int = option("-c --check", "Compare results with the collective's meaning, before and after timing.", "0|1", type=click.IntRange(0, 1), default=1)  # fmt: skip
+    check: int = option("-c --check", "Compare the results of N operations with the collective's meaning: the first before, the others after timing (1: one each).", "N", type=click.IntRange(0), default=1)  # fmt: skip
     blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))  # fmt: skip
     align: str = option("--align", "How ranks are lined up before each sample.", type=click.Choice(["auto", *ALIGNMENTS]), default="auto")  # fmt: skip
     cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))  # fmt: skip

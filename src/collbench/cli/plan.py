@@ -311,7 +311,8 @@ def comparisons(expanded: ExpandedPlan) -> int:
     """How many cells `compare --by policy` compares with another, or --by image or --by side where that is more."""
     keys: tuple[Callable[[LaunchCell], object], ...] = (
         lambda cell: (cell.side, cell.image, cell.ranks, cell.servers, cell.storage),
-        lambda cell: (cell.side, cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.servers, cell.storage),
+        lambda cell: replace(cell, image="", replaces="", seccomp="", engine="", hosts=1),
+        lambda cell: replace(cell, gpus="", cores=""),
         lambda cell: replace(cell, side=None, image=cell.plan_image, replaces=""),
     )
     most = 0

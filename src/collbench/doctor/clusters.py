@@ -27,8 +27,9 @@ from collbench.errors import CollbenchError, EngineError
 from collbench.launch import launchers
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s import Client
-from collbench.launch.engines.k8s.objects import K8sSite, Object, look_job
-from collbench.launch.engines.k8s.objects import read as read_k8s_site
+from collbench.launch.engines.k8s.objects import Object, look_job
+from collbench.launch.engines.k8s.site import K8sSite
+from collbench.launch.engines.k8s.site import read as read_k8s_site
 from collbench.launch.engines.slurm import answers_of, contents_of, nodes_in, one_on_each, run_step, script, title_of
 from collbench.launch.engines.slurm import job as slurm
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
@@ -67,13 +68,13 @@ def _text(error: CollbenchError) -> str:
 _OPERATOR = "mpijobs.kubeflow.org"
 
 #: What kubectl does with the objects of a launch, which it waits for when it deletes them, and what it asks besides.
-_MADE, _VERBS = ("configmaps", "services", "jobs"), ("create", "get", "list", "watch", "delete")
+_VERBS = ("create", "get", "list", "watch", "delete")
 _ASKED = ("get pods", "list pods", "get pods/log", "create pods/exec", "list events")
 
 
 def rights(site: K8sSite) -> tuple[str, ...]:
     """What an account must be allowed to do: `create jobs`."""
-    kinds = (*_MADE, *((_OPERATOR,) if site.objects == "mpijob" else ()))
+    kinds = [_OPERATOR if kind == "mpijobs" else kind for kind in site.kinds]
     return (*(f"{verb} {kind}" for kind in kinds for verb in _VERBS), *_ASKED)
 
 
@@ -147,7 +148,8 @@ def _k8s_nodes(client: Client) -> Finding:
         Problem("fail", f"the site file says {key} = {needed}, and no node has more than {most:g} for pods", effect,
                 f"{key} = {int(most)} in the site file, or another node_selector" if most >= 1 or key == "gpus"
                 else "another node_selector in the site file")
-        for key, needed, most in (("cores", site.cores, cores), ("gpus", site.gpus, gpus)) if needed > most
+        for key, needed, most in (("cores", site.cores, cores), ("gpus", 0 if site.device_class else site.gpus, gpus))
+        if needed > most
     ]  # fmt: skip
     problems += [
         Problem("fail", f"no node has {name}", effect, "resources in the site file, or a device plugin")

@@ -16,7 +16,17 @@ from collbench.launch.cells import Launch, LaunchCell, LaunchPart
 from collbench.launch.collect import LaunchSink, RecordCollector, placed_case
 from collbench.launch.duet import run_together
 from collbench.launch.engines.spec import LaunchSession, cleaned
-from collbench.launch.expansion import ExpandedPlan, Group, at_once, expand, groups_of, key_of, notes, refuse_too_large
+from collbench.launch.expansion import (
+    ExpandedPlan,
+    Group,
+    at_once,
+    chosen_in,
+    expand,
+    groups_of,
+    key_of,
+    notes,
+    refuse_too_large,
+)
 from collbench.launch.folders import refuse_unusable_folder
 from collbench.launch.live_world import LaunchTask
 from collbench.launch.placement import Placement
@@ -233,6 +243,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
             allocation=stacks.allocation, until=plan.until, yardsticks=resolutions(),
+            chosen=chosen_in(prepared.expanded),
             slices=plan.slices if any(isinstance(many, int) for many in at_once(prepared.expanded).values()) else None,
         ),
     )  # fmt: skip

@@ -20,6 +20,7 @@ from collbench import backends, collectives, workloads
 from collbench.collectives.row import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.cases import cases_of, program_cases, refuse_cadence
+from collbench.schema.axes import FIRST
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
 from collbench.schema.record import WATCHED, stem_of
@@ -36,7 +37,8 @@ class LaunchCell:
 
     `isolation` is a step of the engine's ladder; None where its boxes isolate nothing. On the host `image` names the
     environment to use. The first `servers` ranks are parameter servers for the others. `storage` is what lies under the
-    files of its programs; None where it measures none that works in files. `seccomp` is the filter of system calls in
+    files of its programs; None where it measures none that works in files. `gpus` and `cores` are those of the machine
+    that its ranks get (`launch.selection`). `seccomp` is the filter of system calls in
     containers. `side` is one of the plan's; where it has `image` in place of one of the plan's images, it `replaces`
     that one.
     """
@@ -46,6 +48,8 @@ class LaunchCell:
     isolation: str | None
     ranks: int
     affinity: Affinity = "near"
+    gpus: str = FIRST
+    cores: str = FIRST
     servers: int = 0
     engine: str = "docker"
     storage: str | None = None

@@ -24,14 +24,14 @@ from collbench.schema.case import Alignment, Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Duet, Slice
 from collbench.schema.world import Order, Report, SliceRule
-from collbench.timing.loop import LARGEST_SLACK
+from collbench.timing.loop import Slack
 
 #: Intervals at which worlds are looked at while one of them measures, and when all are about to end (s).
 LOOK, ENDING = 0.25, 0.02
 
-#: Shares of late samples in a round from which its slack is doubled, or quadrupled; after so many rounds of
-#: the latter in a row an automatic alignment becomes a barrier. As within a world (run/sampling.py).
-LATE, MOSTLY_LATE, HOPELESS = 0.05, 0.5, 6
+#: After so many rounds in a row of which most samples were late, an automatic alignment becomes a barrier. As within a
+#: world (run/sampling.py).
+HOPELESS = 6
 
 #: A sleep that was none may be the machine's doing: a page that is missing, a processor that was taken away. So there
 #: must be more than a share of them, by so many standard errors.
@@ -187,21 +187,20 @@ class _Conversation:
     def _rounds(self, members: list[LiveWorld], ready: Sequence[Report]) -> list[Round]:
         """All rounds of a case; none: a world died, so that the case begins again with the others."""
         align: Alignment = "barrier" if any(report.align == "barrier" for report in ready) else ready[0].align
-        slack = max(report.slack for report in ready)
+        slack = Slack(max(report.slack for report in ready))
         seconds = max(self._rule.seconds, *(report.shortest for report in ready))
         samples, rounds, anew, hopeless, enough = max(report.samples for report in ready), list[Round](), True, 0, False
         began = time.monotonic()
         while not enough:
-            order = Order(act="slice", align=align, slack=slack, anew=anew, seconds=seconds,
+            order = Order(act="slice", align=align, slack=slack.value, anew=anew, seconds=seconds,
                           operations=_operations(samples, len(rounds), self._rule),
                           sleepers=len(members) - 1, rule=self._rule)  # fmt: skip
             played = self._round(members, order)
             if played is None:
                 return []
             rounds.append(played)
-            late = max(turn.report.late / max(turn.report.n, 1) for turn in played.values())
-            hopeless = hopeless + 1 if late > MOSTLY_LATE else 0
-            slack = min(slack * (4 if late > MOSTLY_LATE else 2 if late > LATE else 1), LARGEST_SLACK)
+            worst = max((turn.report for turn in played.values()), key=lambda report: report.late / max(report.n, 1))
+            hopeless = hopeless + 1 if slack.adapt(worst.late, worst.n) else 0
             anew, passed = False, (time.monotonic() - began) / len(members)
             enough = _enough(len(rounds), samples, passed, self._rule)
             mostly = enough and 2 * _most(rounds, "late") > _most(rounds, "n")

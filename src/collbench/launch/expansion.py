@@ -19,16 +19,18 @@ from collbench.launch.cells import Launch, LaunchCell, LaunchPart, communicates
 from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, WorldSpec, lacking, step_of, steps_of
 from collbench.launch.folders import Folders, Storage, driver_identity, user_inside
 from collbench.launch.launchers import PROCESS, RankLauncher
-from collbench.launch.placement import Placement, place
+from collbench.launch.placement import Placement, Slot, place
+from collbench.launch.selection import describe_cores, describe_gpus
 from collbench.machine import facts
 from collbench.machine.facts import Topology, TopologyGpu, format_cores
 from collbench.run.cases import how_to_fit
-from collbench.schema.axes import DTYPES
+from collbench.schema.axes import DTYPES, FIRST
 from collbench.schema.case import Case
+from collbench.schema.manifest import Chosen
 from collbench.schema.plan import Plan, named_sides
 from collbench.schema.record import Alone
 from collbench.schema.world import Boxes, Place, Shape
-from collbench.units import format_bytes
+from collbench.units import counted, format_bytes
 from collbench.workloads.program import ProgramCase
 
 
@@ -82,23 +84,33 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
         if ladders[policy] and (steps := lacking(engine.ladder, plan.isolation))
     ))  # fmt: skip
     worlds = dict.fromkeys(
-        LaunchCell(plan.image_of(side, image), policy, None, ranks, affinity, server, engine_by_policy[policy].name,
-                   storage, seccomp, hosts, side, image if plan.image_of(side, image) != image else "")
+        LaunchCell(plan.image_of(side, image), policy, None, ranks, affinity, gpus, cores, server,
+                   engine_by_policy[policy].name, storage, seccomp, hosts, side,
+                   image if plan.image_of(side, image) != image else "")
         for ranks, server in cells.worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
+        for gpus in plan.gpus
+        for cores in plan.cores
         for storage in cells.storages_of(plan)
         for seccomp in (plan.seccomp if ladders[policy] else ("default",))
         for hosts in plan.hosts
         for side in plan.sides or (None,)
     )  # fmt: skip
     placements: dict[LaunchCell, Placement] = {}
+    first: dict[tuple[LaunchCell, tuple[Slot, ...]], LaunchCell] = {}  # of several choices that come to the same
     for world in worlds:
         try:
             placement = place(sites[world.engine].machine, world, plan)
         except PlanError as error:
             raise PlanError(f"{world.title}: {error}") from error
+        alike = first.setdefault((replace(world, gpus=FIRST, cores=FIRST), placement.slots), world)
+        if alike is not world:
+            left_out += (
+                f"{_choice(world)}: left out, the same as {_choice(alike)} for {counted(world.ranks, 'rank')}",
+            )
+            continue
         for step in steps_of(ladders[world.policy], len(placement.boxes), plan.isolation):
             placements[replace(world, isolation=step)] = placement
     if not placements:
@@ -107,7 +119,28 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     expected = {cell: frozenset(identity for case in of_cell for identity in case.identities)
                 for cell, of_cell in cases.items()}  # fmt: skip
     order = cells.order_of(plan, placements)
-    return ExpandedPlan(plan, placements, cases, expected, order, left_out, tuple(sites.values()))
+    return ExpandedPlan(plan, placements, cases, expected, order, tuple(dict.fromkeys(left_out)), tuple(sites.values()))
+
+
+def chosen_in(expanded: ExpandedPlan) -> tuple[Chosen, ...]:
+    """What the choices of GPUs or cores of a plan came to, where it has any."""
+    plan, machines = expanded.plan, {site.machine.name: site.machine for site in expanded.sites}
+    if plan.gpus == (FIRST,) == plan.cores or len(machines) != 1:
+        return ()
+    [machine] = machines.values()
+    choices: dict[Chosen, None] = {}
+    for cell, placement in expanded.placements.items():
+        slots = [slot for slot in placement.slots if slot.gpu is not None or plan.device == "cpu"]
+        if plan.device == "gpu":
+            uuids = [slot.gpu for slot in slots if slot.gpu is not None]
+            choices[describe_gpus(machine, cell.gpus, uuids)] = None
+        else:
+            choices[describe_cores(machine, cell.cores, [slot.cores for slot in slots])] = None
+    return tuple(choices)
+
+
+def _choice(world: LaunchCell) -> str:
+    return f"gpus {world.gpus}" if world.cores == FIRST != world.gpus else f"cores {world.cores}"
 
 
 def engine_of(plan: Plan, policy: str) -> Engine:

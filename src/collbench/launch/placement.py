@@ -19,6 +19,7 @@ import msgspec
 
 from collbench.errors import PlanError, RequestError, suggestion
 from collbench.launch.cells import LaunchCell
+from collbench.launch.selection import cores_for, gpus_for
 from collbench.machine.facts import Core, Topology, TopologyGpu, format_cores, in_order
 from collbench.registry import entry_points_of, loaded
 from collbench.schema.axes import POLICY, name_and_number, policy_order
@@ -50,7 +51,7 @@ def _slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:
 
 
 def on_cores(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...]:
-    """For data in host memory: whole cores first, node by node; far: memory of all nodes but those of the processors.
+    """For data in host memory: the cores that the cell names; far: memory of all nodes but those of the processors.
 
     Raises PlanError: there are too few processors that ranks need not share, or no memory of another node.
     """
@@ -61,8 +62,7 @@ def on_cores(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ..
         need = f"{counted(cell.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores"
         raise PlanError(f"{need}, and {topology.name} offers {offered}. Lower ranks or cores_per_rank, or set "
                         "oversubscribe = true (times are then the scheduler's).")  # fmt: skip
-    ordered = in_order(topology.cores, needed)
-    cores = tuple(ordered[i % offered] for i in range(needed))
+    cores = cores_for(topology, cell.cores, cell.ranks, each)
     near = tuple(_slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(cell.ranks))
     if cell.affinity != "far":
         return near
@@ -71,7 +71,7 @@ def on_cores(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ..
 
 
 def on_gpus(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...]:
-    """For data on GPUs, in the machine's order. Near: processors of the GPU's node; far: of the next, with its memory.
+    """For data on GPUs, which the cell names. Near: processors of the GPU's node; far: of the next, with its memory.
 
     Parameter servers are placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
     Raises PlanError: there are too few GPUs, or too few processors near them (or far).
@@ -82,7 +82,7 @@ def on_gpus(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...
         need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
         raise PlanError(f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
                         'Lower ranks or workers, or use device = "cpu".')  # fmt: skip
-    gpus = topology.gpus[:workers]
+    gpus = gpus_for(topology, cell.gpus, workers)
     nodes = [_node_for(topology, gpu, cell.affinity == "far") for gpu in gpus]
     each = _cores_for_each(topology, nodes, cell, plan)
     ranks = Counter(nodes)

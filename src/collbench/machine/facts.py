@@ -96,11 +96,16 @@ def own_cores() -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Core:
-    """A logical processor: its number, its memory node, and the lowest number among those that share its core."""
+    """A logical processor: its number, its memory node, and the lowest number among those that share its core.
+
+    `cache`: the lowest number among those that share its last-level cache; -1 where that is not known.
+    """
 
     number: int
     node: int = 0
     first_sibling: int = -1
+    cache: int = -1
+    socket: int = 0
 
     @property
     def physical(self) -> int:
@@ -114,22 +119,32 @@ class Core:
 
 @dataclass(frozen=True)
 class TopologyGpu:
-    """A GPU by its UUID, with its memory node and its memory in bytes; `exclusive`: it takes one process at most."""
+    """A GPU or MIG device by its UUID, with its memory node and its memory in bytes, and what leaves it.
+
+    `exclusive`: it takes one process at most.
+    """
 
     uuid: str
     node: int = 0
     memory: int | None = None
     exclusive: bool = False
+    outlets: nvml.Outlets = field(default_factory=nvml.Outlets)
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Processors that this process may use, GPUs in order of bus or why there are none; `name` as in messages."""
+    """Processors that this process may use, GPUs in order of bus or why there are none; `name` as in messages.
+
+    `links` connect GPUs, by their places in `gpus`, as NVML names them (`nvml.peers`). `of_cluster`: a node, of which
+    the cluster gives out what it likes.
+    """
 
     cores: tuple[Core, ...]
     gpus: tuple[TopologyGpu, ...] = ()
     no_gpus: str = ""
     name: str = "this machine"
+    links: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    of_cluster: bool = False
 
     def physical(self, numbers: Collection[int]) -> frozenset[int]:
         """The cores of processors with these numbers, each by the lowest number among its hardware threads."""
@@ -174,11 +189,24 @@ def topology_here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
     nodes = {core: node for node, cores in cores_of_nodes(root).items() for core in cores}
     usable = sorted(own_cores())
-    processors = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in usable)
+    processors = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0], *_cache_and_socket(number, root))
+                  for number in usable)  # fmt: skip
     facts, no_gpus = nvml.gpus(root)
-    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0, gpu.memory, gpu.exclusive)  # node 0 where it is unknown
-                 for gpu in facts)  # fmt: skip
-    return Topology(tuple(processors), gpus, no_gpus)
+    devices = tuple(device for gpu in facts for device in nvml.slices(gpu))
+    gpus = tuple(
+        TopologyGpu(gpu.uuid, gpu.node or 0, gpu.memory, gpu.exclusive, nvml.outlets(gpu.uuid)) for gpu in devices
+    )  # fmt: skip - node 0 where it is unknown
+    return Topology(tuple(processors), gpus, no_gpus, links=nvml.peers([gpu.uuid for gpu in gpus]))
+
+
+def _cache_and_socket(cpu: int, root: Path) -> tuple[int, int]:
+    """The lowest number among the processors that share its last-level cache, or -1; the number of its socket, or 0."""
+    folder = root / f"sys/devices/system/cpu/cpu{cpu}"
+    caches = ((text_of(index / "level"), text_of(index / "shared_cpu_list")) for index in folder.glob("cache/index*"))
+    last = max(((int(level), min(parse_cores(shared))) for level, shared in caches if level and shared),
+               default=(0, -1))  # fmt: skip
+    socket = text_of(folder / "topology/physical_package_id") or "0"
+    return last[1], max(int(socket), 0)  # -1 where the kernel does not know
 
 
 def container() -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -22,6 +22,7 @@ _P2P_OK, _P2P_UNKNOWN = 0, 6
 _REMOTE_IS_SWITCH = 2
 _MANY_PROCESSES = 0  # of the compute modes the one in which several may use the GPU
 _MOST_LINKS = 36
+_NVLINK_RATE = 90  # a field: MB/s of an active NVLink, one way
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
@@ -29,6 +30,11 @@ _SLOWDOWNS = {
     0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost",
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake",
 }  # fmt: skip
+
+#: B/s of a lane, one way, by generation: transfers a second times the share that a line code leaves (PCI Express Base
+#: Specification: 8b/10b, from 3.0 on 128b/130b, from 6.0 on 236 of 256 bytes of a flit).
+_LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 32e9 / 8 * 128 / 130,
+         6: 64e9 / 8 * 236 / 256}  # fmt: skip
 
 UNKNOWN = "unknown"  #: What `peers` says of a connection that NVML does not know.
 
@@ -49,6 +55,38 @@ class GpuFacts:
     capability: str | None = None
     mig: bool = False
     exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class Outlets:
+    """What leaves a GPU, in B/s one way: over each of so many active NVLinks, and over PCI; None: NVML does not say."""
+
+    nvlinks: int = 0
+    nvlink_rate: float | None = None
+    pcie_rate: float | None = None
+
+
+def outlets(uuid: str) -> Outlets:
+    handle = _handle(uuid)
+    links = sum(_links(handle).values())
+    (field,) = _ask("nvmlDeviceGetFieldValues", handle, [_NVLINK_RATE]) or (None,)
+    rate = field.value.uiVal * 1e6 if links and field is not None and field.nvmlReturn == 0 else None
+    generation = _ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
+    width = _ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
+    return Outlets(links, rate or None, _LANE[generation] * width if generation in _LANE and width else None)
+
+
+def slices(gpu: GpuFacts) -> tuple[GpuFacts, ...]:
+    """The MIG devices of a GPU that is split; of another the GPU itself."""
+    if not gpu.mig:
+        return (gpu,)
+    whole = _handle(gpu.uuid)
+    handles = [_ask("nvmlDeviceGetMigDeviceHandleByIndex", whole, number)
+               for number in range(_ask("nvmlDeviceGetMaxMigDeviceCount", whole) or 0)]  # fmt: skip
+    known = [(handle, uuid) for handle in handles if (uuid := _ask("nvmlDeviceGetUUID", handle)) is not None]
+    memories = [_ask("nvmlDeviceGetMemoryInfo", handle) for handle, _ in known]
+    return tuple(replace(gpu, uuid=uuid, memory=None if memory is None else memory.total)
+                 for (_, uuid), memory in zip(known, memories, strict=True))  # fmt: skip
 
 
 def gpus(root: Path = Path("/")) -> tuple[tuple[GpuFacts, ...], str]:

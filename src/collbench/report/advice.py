@@ -10,6 +10,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
+import msgspec
 from msgspec import to_builtins
 
 from collbench.analysis.advise import (
@@ -30,9 +31,10 @@ from collbench.analysis.options import Option, Question
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, in_place_order, is_program, operation, variant
-from collbench.report.numbers import change, digits, extent, interval, times
+from collbench.report.numbers import change, digits, extent, format_rate, interval, times
 from collbench.report.tables import Table, in_columns_of, more, without_empty
 from collbench.report.verdict import reason, ways_to_tell
+from collbench.schema.manifest import Chosen
 from collbench.units import counted, format_duration, format_size
 
 #: The most sizes in a grid, which has a column for each; rows of options of one grid, and of each of two; rows of a
@@ -67,10 +69,9 @@ class Advised:
 
     @property
     def title(self) -> str:
-        """`allreduce sum float32, 2 ranks`, with the side of a plan: `..., 2 ranks, side base`."""
+        """`allreduce sum float32, 2 ranks`."""
         case = self.advice.question.case
-        side = f"side {case.where.side}" if case.where.side else ""
-        return ", ".join(filter(None, (operation(case), variant(case), counted(case.where.ranks, "rank"), side)))
+        return ", ".join(filter(None, (operation(case), variant(case), counted(case.where.ranks, "rank"))))
 
 
 def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
@@ -191,12 +192,39 @@ def _alone(question: Question) -> str:
 # The first screen.
 
 
+def chosen(observed: Observed) -> list[str]:
+    """`gpus close, 4 ranks: 0, 1, 2, 3 (2 pairs NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
+
+    Beside what a GPU can send at most stands the largest bus bandwidth that was measured.
+    """
+    choices = dict.fromkeys(msgspec.json.encode(choice) for manifest in observed.manifests if manifest.experiment
+                            for choice in manifest.experiment.chosen)  # fmt: skip
+    return [_chosen(msgspec.json.decode(choice, type=Chosen), observed) for choice in choices]
+
+
+def _chosen(choice: Chosen, observed: Observed) -> str:
+    share = "share a " * (choice.axis == "cores")
+    pairs = ", ".join(f"{number} {share}{name}" for name, number in choice.pairs.items())
+    text = f"{choice.axis} {choice.choice}, {counted(choice.ranks, 'rank')}: {', '.join(map(str, choice.members))}"
+    text += f" (pairs: {pairs})" if pairs else ""
+    if choice.limit is None:
+        return text
+    ways = [counted(choice.nvlinks, "NVLink")] * bool(choice.nvlinks) + ["PCIe"] * choice.pcie
+    rates = [cell.work.amount * (cell.work.bus_factor or 0.0) / median(cell.medians) / 1e9
+             for case, cell in observed.cells.items()
+             if case[choice.axis] == choice.choice and case.where.ranks == choice.ranks and cell.medians]  # fmt: skip
+    reached = f"; largest bus bandwidth measured {format_rate(max(rates))} GB/s" if rates else ""
+    return f"{text}: a GPU can send {format_rate(choice.limit / 1e9)} GB/s ({', '.join(ways)}){reached}"
+
+
 def brief(
-    advices: Sequence[Advised], known: Sequence[str], comparisons: Sequence[Comparison], whole: bool = False
-) -> list[Table]:
+    advices: Sequence[Advised], known: Sequence[str], comparisons: Sequence[Comparison], whole: bool = False,
+    choices: Sequence[str] = (),
+) -> list[Table]:  # fmt: skip
     """Of each operation the sentence with a grid, of many a row in one grid; below, what could mislead and what to do.
 
     Of what could mislead the gravest lines, all with `whole`. `comparisons` of the run say what would tell more.
+    `choices` are the lines of `chosen`.
     """
     room = MOST_OPTIONS.get(len(advices), 0)
     shown = [_grid(advice, room) for advice in advices] if room else [_summary(advices, whole)]
@@ -205,7 +233,7 @@ def brief(
     notes = (
         *[_LEGEND] * (room > 0 and any(table.rows for table in shown)),
         *[_FACTORS] * any(row[0].startswith("slowest ") for table in shown for row in table.rows),
-        *known[:first], *more(len(known) - first, "more, and all options: --why"),
+        *choices, *known[:first], *more(len(known) - first, "more, and all options: --why"),
         *(ways_to_tell(comparisons) if unsure else ()),
     )  # fmt: skip
     return [*shown[:-1], replace(shown[-1], notes=(*shown[-1].notes, *notes))]

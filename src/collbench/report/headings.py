@@ -155,7 +155,7 @@ def software(where: Where) -> str:
     return ": ".join(word for word in (where.side, where.image) if word)
 
 
-_PlaceOrder = tuple[str, str, bool, PolicyOrder, int, str, str]
+_PlaceOrder = tuple[str, str, Any, Any, bool, PolicyOrder, int, str, str]
 
 
 def place_order(case: Case) -> _PlaceOrder:
@@ -166,8 +166,9 @@ def place_order(case: Case) -> _PlaceOrder:
 @lru_cache(maxsize=4096)  # few places, a hundred thousand cells
 def _order_of(where: Where) -> _PlaceOrder:
     affinity = "" if where.affinity == "near" else where.affinity
-    return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step_order(where.isolation),
-            where.seccomp, where.side or "")  # fmt: skip
+    chosen = AXES["gpus"].order(where.gpus), AXES["cores"].order(where.cores)
+    return (where.image or "", affinity, *chosen, not where.on_host, policy_order(where.policy),
+            step_order(where.isolation), where.seccomp, where.side or "")  # fmt: skip
 
 
 def apart(named: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
@@ -259,9 +260,9 @@ def side_names(pair: Pair, with_engine: bool) -> str:
     differs = with_engine or base.engine != other.engine
     if engines and differs and not set(engines) & set(names.split()):
         words.append(" and ".join(engines))
-    unfiltered = dict.fromkeys(where.text.removesuffix(f" seccomp {where.seccomp}") for where in (base, other))
+    common = dict.fromkeys((base.text_beside(other), other.text_beside(base)))
     if base.text == other.text and not base.on_host:
         words.append(base.text)
-    elif len(unfiltered) == 1 and not base.on_host:  # --by seccomp
-        words += unfiltered
+    elif len(common) == 1 and not base.on_host:  # --by gpus, cores or seccomp
+        words += common
     return f"{names} ({' '.join(words)})" if words else names

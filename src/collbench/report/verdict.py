@@ -379,10 +379,10 @@ def _size(comparison: Comparison) -> str:
 
 
 def _place(comparison: Comparison) -> str:
-    """That of both sides, whatever their filters of system calls; empty where they differ."""
-    wheres = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
-    base, other = (where.text.removesuffix(f" seccomp {where.seccomp}") for where in wheres)
-    return base if base == other else ""
+    """That of both sides, whatever their GPUs, cores and filters of system calls; empty where they differ."""
+    base, other = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
+    common = {base.text_beside(other), other.text_beside(base)}
+    return common.pop() if len(common) == 1 else ""
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:

@@ -325,20 +325,27 @@ def _measured(
     work = Work(amount=amount, count=count, bus_factor=row.bus_factor(case.ranks))
     blank = Record(case=case.identity, launch=0, status="ok", work=work)
 
-    def failed(wrong: int, where: str) -> Measured:
-        check, reason = ResultCheck(wrong=wrong), f"wrong result {where}"
-        return msgspec.structs.replace(blank, status="failed", reason=reason, check=check), None
+    def checked(when: str, operations: int) -> tuple[int | None, Record | None]:
+        """Wrong elements, and the record of a case that has some."""
+        wrong: int | None = None
+        for number in range(1, operations + 1):
+            watch.beat(f"{doing}: checking {when} timing")
+            wrong, where = check_result(timed_call, case, row, method, watch)
+            if wrong:
+                which = f" in operation {number} of {operations}" if operations > 1 else ""
+                reason = f"wrong result {when} timing{which}: {where}"
+                return wrong, msgspec.structs.replace(
+                    blank, status="failed", reason=reason, check=ResultCheck(wrong=wrong))  # fmt: skip
+        return wrong, None
 
-    watch.beat(f"{doing}: checking")
-    wrong, where = check_result(timed_call, case, row, method, watch)
-    if wrong:
-        return failed(wrong, f"before timing: {where}")
+    _, wrong_before = checked("before", 1)
+    if wrong_before is not None:
+        return wrong_before, None
     observation = Observation() if prepared.observe is None else prepared.observe(timed_call.once)
     sampling, record = _time(blank, timed_call, method, watch, doing, turns)
-    watch.beat(f"{doing}: checking again")
-    wrong, where = check_result(timed_call, case, row, method, watch)
-    if wrong:
-        return failed(wrong, f"after timing: {where}")
+    wrong, wrong_after = checked("after", max(1, method.check - 1))
+    if wrong_after is not None:
+        return wrong_after, None
     samples = gathered(sampling.times(sampling.stamps), session.world)
     if first_rank(session.world, observation != Observation()) is not None:  # most libraries say nothing
         observation = Observation.merged(session.world.gather(observation) or ())

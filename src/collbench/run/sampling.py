@@ -30,7 +30,7 @@ from collbench.schema.case import ALIGNMENTS, Alignment, Cadence, SampleClock
 from collbench.schema.plan import USUAL_CAP, Plan
 from collbench.schema.record import ClockError, Confinement
 from collbench.timing import loop
-from collbench.timing.loop import AlignmentSetting, Stamps
+from collbench.timing.loop import HOPELESS_SHARE, AlignmentSetting, Slack, Stamps
 
 #: No batch is planned to take longer than this (s): between batches ranks agree, feed the watchdog and can be stopped.
 LONGEST_BATCH = 0.5
@@ -294,14 +294,12 @@ def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
     return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)
 
 
-#: How the slack of round time is found: this many announcements, twice their slowest tenth, doubled while late.
+#: How the slack of round time is found: this many announcements, twice their slowest tenth; then `Slack` adapts it.
 PILOT_ANNOUNCEMENTS = 30
 SMALLEST_SLACK = 1_000
-LATE_SHARE = 0.05
 
-#: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when that share of all
-#: samples is late, an automatic alignment changes from round time to a barrier.
-HOPELESS_SHARE = 0.5
+#: After so many batches in a row of which most samples were late, or when most of all samples were late, an automatic
+#: alignment changes from round time to a barrier.
 HOPELESS_BATCHES = 6
 
 #: Before a batch with a barrier rank 0 makes a random number of announcements below this. Where a transport keeps
@@ -332,6 +330,10 @@ class Sampling:
     done: list[Stamps] = field(default_factory=list)
     hopeless: int = 0
     clocks: HostClocks | None = None
+    slack: Slack = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slack = Slack(self.align.slack)
 
     @property
     def stamps(self) -> Stamps:
@@ -402,22 +404,19 @@ class Sampling:
 
         Of all ranks the most late samples of the last batch and of all, and the signal that stopped one (0: none).
         """
-        share = late / len(self.done[-1].late) if self.done else 0.0
         done = sum(len(batch.late) for batch in self.done)
         n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
-        slack, align = self.align.slack, self.align.kind
-        if share > HOPELESS_SHARE:
+        align = self.align.kind
+        if self.done and self.slack.adapt(late, len(self.done[-1].late)):
             self.hopeless += 1
-            slack *= 4
             n = min(n, FIRST_BATCH)
         else:
             self.hopeless = 0
-            slack *= 2 if share > LATE_SHARE else 1
         mostly_late = late_in_all > HOPELESS_SHARE * done
         give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
         if self.method.align_may_change and give_up:
             n, align = self.method.stop.next_batch(0, 0.0), "barrier"
-        return Decision(n, slack, align, stopped > 0, self._displacements(align))
+        return Decision(n, self.slack.value, align, stopped > 0, self._displacements(align))
 
     def _displacements(self, align: Alignment) -> int:
         """A random number, because the number of control messages so far depends on names and paths.

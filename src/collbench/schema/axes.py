@@ -410,6 +410,18 @@ def _registration_order(value: Any) -> int:
     return REGISTRATIONS.index(value) if value in REGISTRATIONS else len(REGISTRATIONS)
 
 
+#: Which GPUs or cores of a machine (`launch.selection`); or their numbers.
+FIRST, CLOSE, SPREAD = "first", "close", "spread"
+
+_CHOICE = matching(re.compile(rf"{FIRST}|{CLOSE}|{SPREAD}|(?!.*\b(\d+),(.*,)?\1\b)\d{{1,5}}(,\d{{1,5}})*", re.ASCII),
+                   "{key}: {value}: write first, close, spread, or different numbers, as 0,3.")  # fmt: skip
+
+
+def _choice_order(value: Any) -> Any:
+    words = (FIRST, CLOSE, SPREAD)
+    return (words.index(value), "") if value in words else (len(words), str(value))
+
+
 #: Every axis that is not a workload's own, in the order of tables.
 AXES: dict[str, Axis] = {
     axis.name: axis
@@ -490,6 +502,10 @@ AXES: dict[str, Axis] = {
              plan_key=PlanKey("isolation")),
         Axis("affinity", "where", "memory near the cores, or on another node", "near", advised=True,
              plan_key=PlanKey("affinity")),
+        Axis("gpus", "where", "which GPUs of the machine", FIRST, order=_choice_order, advised=True,
+             plan_key=PlanKey("gpus", check=_CHOICE)),
+        Axis("cores", "where", "which cores of the machine", FIRST, order=_choice_order, advised=True,
+             plan_key=PlanKey("cores", check=_CHOICE)),
         Axis("storage", "where", "what lies under the files that a program works in", label=_or_none,
              words=_after("on "), advised=True,
              plan_key=PlanKey("storage", check=name_of("storage", STORAGES, every=False))),

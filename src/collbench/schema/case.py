@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.axes import AXES, Axis, Value, axis_of
+from collbench.schema.axes import AXES, FIRST, Axis, Value, axis_of
 from collbench.schema.files import RankCount, ShortText
 from collbench.units import format_size
 
@@ -26,7 +26,8 @@ Settings = dict[ShortText, _Text | _Whole | float | bool | None]
 
 MOST_SETTINGS = 64  # most settings that a case may have
 
-_NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity", "seccomp"))
+_NAMED_PLACES = ("engine", "policy", "affinity", "gpus", "cores", "seccomp")
+_NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in _NAMED_PLACES)
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -41,6 +42,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: ShortText = "host"
     isolation: ShortText | None = None
     affinity: ShortText = "near"
+    gpus: ShortText = FIRST
+    cores: ShortText = FIRST
     storage: ShortText | None = None
     seccomp: ShortText = "default"
     hosts: RankCount = 1
@@ -57,9 +60,15 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def text(self) -> str:
-        """`single strict`, `host`, `multi strict far`, `multi strict seccomp unconfined`."""
-        filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
-        words = (self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered)
+        """`single strict`, `host`, `multi strict far gpus close`, `multi strict seccomp unconfined`."""
+        return self.text_beside(self)
+
+    def text_beside(self, other: Where) -> str:
+        """`text` without the GPUs, the cores and the filter of system calls that the other place does not share."""
+        words = [self.policy, self.isolation, None if self.affinity == "near" else self.affinity]
+        for name in ("gpus", "cores", "seccomp"):
+            value = getattr(self, name)
+            words += [f"{name} {value}"] if value != AXES[name].neutral and value == getattr(other, name) else []
         return " ".join(word for word in words if word)
 
 

@@ -116,11 +116,28 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     options: tuple[str, ...] = ()
 
 
+class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a `choice` of a plan came to for so many ranks of a machine: `members` are places of GPUs, or processors.
+
+    `pairs` of them by what connects two. `limit` (B/s) is the least that one of the GPUs can send to the others, all
+    its ways together: over so many `nvlinks`, and over PCI where the others are not all at these. None: not known.
+    """
+
+    axis: Literal["gpus", "cores"]
+    choice: ShortText
+    ranks: RankCount
+    members: tuple[Count, ...]
+    pairs: dict[ShortText, Count] = {}
+    limit: Amount | None = None
+    nvlinks: Count = 0
+    pcie: bool = False
+
+
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a run with many launches: the engine, both sides of each comparison, and how else they differ.
 
-    `left_out` says what of the plan the engine cannot do, and has no records. `yardsticks`: by which share each must
-    change to have changed.
+    `left_out` says what of the plan the engine cannot do, or what is the same twice, and has no records. `yardsticks`:
+    by which share each must change to have changed. `chosen`: what the choices of GPUs or cores came to.
     """
 
     engine: str
@@ -134,6 +151,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     until: Until = "launches"
     slices: SliceRule | None = None
     yardsticks: dict[ShortText, Amount] = {}
+    chosen: tuple[Chosen, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

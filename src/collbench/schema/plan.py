@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get
 import msgspec
 
 from collbench.errors import BackendUnavailable, PlanError, UnitError, suggestion
-from collbench.schema.axes import AXES, Sizes, image_name, plan_keys_of, sizes_in_bytes
+from collbench.schema.axes import AXES, FIRST, Sizes, image_name, plan_keys_of, sizes_in_bytes
 from collbench.schema.case import ALIGNMENTS, CADENCES, Case
 from collbench.schema.files import TOO_DEEP, read_toml, refuse_irregular
 from collbench.schema.manifest import Until
@@ -219,6 +219,8 @@ class Plan(WorldKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     servers: tuple[int, ...] = (1,)
     spare: Literal["idle", "chief"] = "idle"
     affinity: tuple[Affinity, ...] = ("near",)
+    gpus: tuple[str, ...] = (FIRST,)
+    cores: tuple[str, ...] = (FIRST,)
     storage: tuple[str, ...] = ("overlay",)
     seccomp: tuple[Literal["default", "unconfined"], ...] = ("default",)
     hosts: tuple[int, ...] = (1,)
@@ -375,8 +377,6 @@ def _check_numbers(plan: Plan) -> None:
             raise PlanError(f"{name} {value}: must be at least {least}.")
         if value > MOST_SAMPLES:
             raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,}; measure in several runs.")
-    if plan.check > 1:
-        raise PlanError(f"check {plan.check}: 0 or 1.")
     if plan.burst > MOST_BURST:
         raise PlanError(f"burst {plan.burst}: at most {MOST_BURST}.")
     if plan["cudagraph"] > 1 and plan.cadence != "streaming":
@@ -498,6 +498,9 @@ def check_launch_plan(plan: Plan) -> Plan:
             f'launches {plan.launches}: with until = "decided" it is the most, and fewer than {LEAST_DECIDING} decide '
             "nothing. Ask for more, such as launches = 20."
         )
+    for key, device, other in (("gpus", "gpu", "cores"), ("cores", "cpu", "gpus")):
+        if plan[key] != (FIRST,) and plan.device != device:
+            raise PlanError(f'{key} {", ".join(plan[key])}: with device = "{plan.device}" write {other}.')
     _check_cells(plan)
     return plan
 

@@ -217,6 +217,50 @@ TOLERANCE_PYTHON = 1_000
 #: Slack grows up to this (ns). Where ranks are late even then, there is no common start.
 LARGEST_SLACK = 20_000_000
 
+#: A larger share of late samples may want a larger slack; a share above the other shows that there was no common start.
+LATE_SHARE, HOPELESS_SHARE = 0.05, 0.5
+
+#: Samples that are looked at before the slack is doubled, or the last doubling is judged: it must halve the late share.
+JUDGED, HELPED = 100, 0.5
+
+
+class Slack:
+    """The slack (ns) of a case in round time, larger after late samples as long as that makes fewer of them late.
+
+    Ranks are late because an announcement took longer than the slack, or because something kept them while they waited.
+    In the second case a larger slack makes more of them late, and operations slower: caches are cold after the wait.
+    """
+
+    def __init__(self, value: int) -> None:
+        self.value = min(value, LARGEST_SLACK)
+        self._late = self._n = 0
+        self._before: tuple[int, float] | None = None  # the slack before the last doubling, and the late share with it
+        self._helps = True
+
+    def adapt(self, late: int, n: int) -> bool:
+        """After so many late of `n` samples; whether most were late, for which the slack is quadrupled at once."""
+        if late > HOPELESS_SHARE * n:
+            self._change(4 * self.value)
+            self._before, self._helps = None, True
+            return True
+        self._late, self._n = self._late + late, self._n + n
+        if self._n < JUDGED:
+            return False
+        share = self._late / self._n
+        if self._before is not None and share > HELPED * self._before[1]:
+            self._change(self._before[0])
+            self._before, self._helps = None, False
+        elif self._helps and share > LATE_SHARE:
+            self._before = self.value, share
+            self._change(2 * self.value)
+        else:
+            self._late = self._n = 0
+        return False
+
+    def _change(self, value: int) -> None:
+        self.value, self._late, self._n = min(value, LARGEST_SLACK), 0, 0
+
+
 _KIND: dict[Alignment, int] = {"none": 0, "barrier": 1, "roundtime": 2}
 
 

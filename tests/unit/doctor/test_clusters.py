@@ -18,7 +18,7 @@ from collbench.cli import cli
 from collbench.doctor import Finding, clusters
 from collbench.doctor.clusters import k8s_cluster, rights
 from collbench.errors import RequestError
-from collbench.launch.engines.k8s.objects import read
+from collbench.launch.engines.k8s.site import read
 
 __all__ = ["cluster", "programs"]
 

@@ -245,6 +245,9 @@ _CHOICE = re.compile(
     r"|\[Symmetric\]: \d+ Bytes -> Kernel [^_\s]+_(?P<kernel>\w+)"
     r"|\[(?P<engines>Copy Engine|Hierarchical CE)\]: \d+ Bytes -> "
 )
+#: What is logged of connections: by a transport, by NVLink SHARP once for all ranks of a node; and a loaded net plugin.
+_NVLS = re.compile(r"NVLS comm \S+ headRank")
+_PLUGIN = re.compile(r"NET/Plugin: Loaded net plugin (.+?) \((v\d+)\)")
 _VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
 
 
@@ -259,6 +262,7 @@ class NcclLog:
         self._ours = "NCCL_DEBUG" not in os.environ or "NCCL_DEBUG" in own_names(os.environ)
         self._file = os.memfd_create("collbench-nccl") if self._ours else -1  # open as long as the library may write
         self._transports: set[str] = set()
+        self._plugin: str | None = None
         self._warning: str | None = None
 
     def begin(self) -> None:
@@ -273,6 +277,8 @@ class NcclLog:
             return ""
         text = os.pread(self._file, os.fstat(self._file).st_size, 0).decode("utf-8", errors="replace")
         self._transports |= set(transports(text))
+        plugins = _PLUGIN.findall(text)
+        self._plugin = " ".join(plugins[-1]) if plugins else self._plugin
         warnings = re.findall(r"NCCL WARN (.*)", text)
         self._warning = warnings[-1].strip() if warnings else self._warning
         return text
@@ -282,9 +288,12 @@ class NcclLog:
         os.ftruncate(self._file, 0)
 
     def transport(self) -> str | None:
-        """`P2P/IPC, SHM/direct`: the transports of all connections of this rank so far."""
+        """`P2P/IPC, SHM/direct`: the transports of all connections of this rank so far; a network with its plugin."""
         self._read()
-        return ", ".join(sorted(self._transports)) or None
+        of_plugin = f"NET/{self._plugin.split()[0]}/" if self._plugin else None  # one that is loaded may not be used
+        named = (f"{name} (plugin {self._plugin})" if of_plugin and f"{name}/".startswith(of_plugin) else name
+                 for name in sorted(self._transports))  # fmt: skip
+        return ", ".join(named) or None
 
     def last_warning(self) -> str | None:
         """The last NCCL WARN line, which says more than an error code."""
@@ -321,7 +330,7 @@ class NcclLog:
 
 
 def transports(text: str) -> list[str]:
-    return [transport.rstrip(",") for transport in _VIA.findall(text)]
+    return [transport.rstrip(",") for transport in _VIA.findall(text)] + ["NVLS"] * bool(_NVLS.search(text))
 
 
 def chosen(text: str, transport: str | None = None) -> Observation:

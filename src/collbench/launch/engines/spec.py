@@ -353,7 +353,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """A node: its processors are numbered, which of them ranks get the cluster decides."""
         gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(self.gpus))
         why_none = "" if gpus else "gpus in the site file"
-        return Topology(tuple(map(Core, range(self.cores))), gpus, why_none, "a node of the site")
+        return Topology(tuple(map(Core, range(self.cores))), gpus, why_none, "a node of the site", of_cluster=True)
 
 
 ClusterT = TypeVar("ClusterT", bound=Cluster)

@@ -29,7 +29,8 @@ from collbench.launch import job
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.collect import LARGEST
 from collbench.launch.engines.k8s import objects
-from collbench.launch.engines.k8s.objects import LAUNCH, PART, RESULTS, RUN, K8sSite, Launchable, Object, read
+from collbench.launch.engines.k8s.objects import LAUNCH, PART, RESULTS, RUN, Launchable, Object
+from collbench.launch.engines.k8s.site import LADDER, K8sSite, read, refuse
 from collbench.launch.engines.spec import Engine, Look, Looks, Site, Stack, WorldSpec
 from collbench.launch.expansion import launcher_of
 from collbench.launch.folders import YOUNG, driver_identity, folders_in, is_dead, locks
@@ -58,7 +59,7 @@ TOP, MOST_FILES = ("manifest.json", "records.jsonl", PROGRESS), 20_000
 def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
     """The objects of every launch, in their order, as kubectl takes them."""
     site = read(plan.site)
-    objects.refuse(plan, placements, site)
+    refuse(plan, placements, site)
     texts = []
     for launch in order:
         cell, name = launch.cell, f"{PREFIX}RUN-{launch.sequence}".lower()
@@ -450,7 +451,7 @@ class K8sSession:
     @property
     def kinds(self) -> str:
         """Everything that this session may have made."""
-        return "configmaps,services,jobs" + (",mpijobs" if self.site.objects == "mpijob" else "")
+        return ",".join(self.site.kinds)
 
     def close(self, at_once: bool) -> None:
         if not self._made:
@@ -463,7 +464,7 @@ class K8sSession:
             raise EngineError(f"{str(left).rstrip('.')}. {hint}") from left
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        objects.refuse(plan, placements, self.site)
+        refuse(plan, placements, self.site)
         self._left()  # an account, a context or a kind of object that is missing is said before anything is made
         self._made = True
         try:
@@ -533,6 +534,6 @@ def _may_run(manifest: Object) -> bool:
 
 #: `start_seconds` are an estimate: pods took 6 s with their ranks on one node. It is `bare` to refuse worlds without
 #: containers in words of its own.
-ENGINE = Engine("k8s", lambda plan, check: K8sSession(read(plan.site), check), (10.0, 0.5), objects.LADDER,
+ENGINE = Engine("k8s", lambda plan, check: K8sSession(read(plan.site), check), (10.0, 0.5), LADDER,
                 starts_ranks=True, bare=True, script=all_launches,
                 site=lambda plan: Site(read(plan.site).node))  # fmt: skip
