@@ -126,8 +126,8 @@ def describe_cores(topology: Topology, choice: str, slots: Sequence[Collection[i
 
 def _refuse_cluster(key: str, choice: str, topology: Topology) -> None:
     if topology.of_cluster:
-        raise PlanError(f"{key} {choice}: on {topology.name} the cluster decides. Leave it out; a site file for Slurm may "
-                        'say options = ["--gpu-bind=closest"].')  # fmt: skip
+        raise PlanError(f"{key} {choice}: on {topology.name} the cluster decides. Leave it out; a site file for Slurm "
+                        'may say options = ["--gpu-bind=closest"].')  # fmt: skip
 
 
 def _listed(key: str, choice: str, known: range | Mapping[int, Core], needed: int, topology: Topology) -> list[int]:
