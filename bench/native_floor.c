@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PILOT = 30, FIRST_BATCH = 10, LARGEST_BATCH = 2000, PAGE = 4096, TOLERANCE = 200 }; /* the last in ns */
+enum { PILOT = 500, UNSTEADY = 10, JUDGED = 100, FIRST_BATCH = 10, LARGEST_BATCH = 2000, PAGE = 4096, TOLERANCE = 200 }; /* the last in ns */
 static const int64_t SMALLEST_SLACK = 1000, LARGEST_SLACK = 20000000;                      /* ns */
 static const double LATE_SHARE = 0.05, LONGEST_BATCH = 0.5;                                /* of a batch; s */
 
@@ -87,7 +87,7 @@ static int64_t pilot_slack(void) {
         MPI_Bcast(&start, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
         delays[i] = now() - start;
     }
-    slowest = (int64_t)quantile(delays + PILOT / 3, PILOT - PILOT / 3, 0.9);
+    slowest = (int64_t)quantile(delays + UNSTEADY, PILOT - UNSTEADY, 0.9);
     MPI_Allreduce(MPI_IN_PLACE, &slowest, 1, MPI_INT64_T, MPI_MAX, control);
     int64_t slack = 2 * slowest > SMALLEST_SLACK ? 2 * slowest : SMALLEST_SLACK;
     return slack < LARGEST_SLACK ? slack : LARGEST_SLACK;
@@ -101,6 +101,23 @@ static int next_batch(int left, int done, double seconds) {
     return batch > 1 || left == 0 ? batch : 1;
 }
 
+/* Slack of the next batch after `late` of n: doubled while that halves the share of late samples, as in collbench. */
+static int64_t next_slack(int64_t slack, int late, int n) {
+    static int64_t before = 0;
+    static double share_before;
+    static int late_sum = 0, sum = 0, helps = 1;
+    late_sum += late, sum += n;
+    if (sum < JUDGED) return slack;
+    double share = (double)late_sum / sum;
+    late_sum = sum = 0;
+    if (before > 0 && share > share_before / 2) {
+        slack = before, before = 0, helps = 0;
+    } else if (helps && share > LATE_SHARE) {
+        before = slack, share_before = share, slack *= 2;
+    }
+    return slack < LARGEST_SLACK ? slack : LARGEST_SLACK;
+}
+
 /* Batches; between them rank 0 hears of late samples and decides size and slack of the next. */
 static void take_all(const operation *o, int64_t slack, int n, stamps s) {
     int64_t began = now(), decision[2] = {0, slack};
@@ -110,8 +127,7 @@ static void take_all(const operation *o, int64_t slack, int n, stamps s) {
         for (int i = done - batch; i < done; i++) late += s.late[i];
         MPI_Reduce(&late, &most_late, 1, MPI_INT, MPI_MAX, 0, control);
         if (rank == 0) {
-            if (most_late > LATE_SHARE * batch) decision[1] *= 2;
-            if (decision[1] > LARGEST_SLACK) decision[1] = LARGEST_SLACK;
+            decision[1] = next_slack(decision[1], most_late, batch);
             decision[0] = next_batch(n - done, done, (double)(now() - began) * 1e-9);
         }
         MPI_Bcast(decision, 2, MPI_INT64_T, 0, control);

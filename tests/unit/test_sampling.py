@@ -17,10 +17,11 @@ from collbench.errors import Interrupted
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run.failures import Unwatched
 from collbench.run.sampling import (
+    ANNOUNCEMENTS,
+    FEW_ANNOUNCEMENTS,
     FIRST_BATCH,
     HOPELESS_BATCHES,
     MOST_DISPLACEMENTS,
-    PILOT_ANNOUNCEMENTS,
     SIMULATED_CAP,
     SMALLEST_SLACK,
     Decision,
@@ -334,17 +335,24 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     assert slack >= SMALLEST_SLACK
 
 
-def test_the_first_third_of_the_announcements_is_warming_up() -> None:
-    session = MadeSession()
-    steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * (2 * 18) + [1_000] * 1000)
+@pytest.mark.parametrize(
+    ("steps", "slack"),
+    [
+        ([10**6] * (2 * FEW_ANNOUNCEMENTS // 3) + [50_000] * (2 * 18) + [1_000] * 4, 2 * 50_000),
+        ([9_000] * (2 * FEW_ANNOUNCEMENTS) + [3_000] * (2 * ANNOUNCEMENTS), 2 * 3_000),
+    ],
+    ids=["the first third of few is warming up", "many where they are quick"],
+)
+def test_how_long_announcements_take(steps: list[int], slack: int) -> None:
+    session, left = MadeSession(), iter([*steps, *[1_000] * 1000])
 
     def clock() -> int:
-        session.now += next(steps)
+        session.now += next(left)
         return session.now
 
     session.clock = clock  # type: ignore[method-assign]
     found = sample(timed_call(session), method(stop=StopRule.fixed(0)), Unwatched(), "bcast")
-    assert found.align.slack == 2 * 5_000
+    assert found.align.slack == slack
 
 
 def test_other_gates_have_no_slack() -> None:

@@ -294,8 +294,9 @@ def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
     return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)
 
 
-#: How the slack of round time is found: this many announcements, twice their slowest tenth; then `Slack` adapts it.
-PILOT_ANNOUNCEMENTS = 30
+#: How the slack of round time is found: twice the 90th percentile of many announcements, or of few where these would
+#: take longer than so many ns; then `Slack` adapts it. Few of a microsecond may all come while a neighbour disturbs.
+ANNOUNCEMENTS, FEW_ANNOUNCEMENTS, LONGEST_PILOT = 500, 30, 10_000_000
 SMALLEST_SLACK = 1_000
 
 #: After so many batches in a row of which most samples were late, or when most of all samples were late, an automatic
@@ -451,6 +452,13 @@ def sample(
     return sampling
 
 
+def _announced(align: AlignmentSetting, session: Session, announcements: int) -> int:
+    """The 90th percentile of how long announcements take, to the slowest rank (ns), without the first ones."""
+    delays = loop.announcement_delays(align, session.clock, announcements)
+    _, slowest = session.world.minmax([int(np.quantile(delays[FEW_ANNOUNCEMENTS // 3 :], 0.9))])
+    return int(slowest[0])
+
+
 def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> Sampling:
     session = timed_call.session
     if method.clocks is not None:
@@ -461,9 +469,10 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
     if clocks is not None:
         align = replace(align, line=clocks.line)
     if align.kind == "roundtime":
-        delays = loop.announcement_delays(align, session.clock, PILOT_ANNOUNCEMENTS)
-        _, slowest = session.world.minmax([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
-        align = align.with_slack(max(2 * int(slowest[0]), SMALLEST_SLACK))
+        delay = _announced(align, session, FEW_ANNOUNCEMENTS)
+        if delay * ANNOUNCEMENTS < LONGEST_PILOT:
+            delay = _announced(align, session, ANNOUNCEMENTS)
+        align = align.with_slack(max(2 * delay, SMALLEST_SLACK))
     notes = [note for note in (timed_call.note, why_not) if note is not None]
     sampling = Sampling(timed_call, method, align, notes, clocks=clocks)
     for start in range(0, method.warmup, FIRST_BATCH):  # so that the watchdog notices the progress of a long one
