@@ -339,9 +339,13 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     ("steps", "slack"),
     [
         ([10**6] * (2 * FEW_ANNOUNCEMENTS // 3) + [50_000] * (2 * 18) + [1_000] * 4, 2 * 50_000),
-        ([9_000] * (2 * FEW_ANNOUNCEMENTS) + [3_000] * (2 * ANNOUNCEMENTS), 2 * 3_000),
+        (
+            [9_000] * (2 * FEW_ANNOUNCEMENTS)
+            + [step for step in (8_000, 9_000, 3_000, 5_000, 4_000) for _ in range(2 * ANNOUNCEMENTS)],
+            2 * 3_000,
+        ),
     ],
-    ids=["the first third of few is warming up", "many where they are quick"],
+    ids=["the first third of few is warming up", "the least of several pilots of many, where they are quick"],
 )
 def test_how_long_announcements_take(steps: list[int], slack: int) -> None:
     session, left = MadeSession(), iter([*steps, *[1_000] * 1000])

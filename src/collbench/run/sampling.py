@@ -294,9 +294,9 @@ def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
     return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)
 
 
-#: How the slack of round time is found: twice the 90th percentile of many announcements, or of few where these would
-#: take longer than so many ns; then `Slack` adapts it. Few of a microsecond may all come while a neighbour disturbs.
-ANNOUNCEMENTS, FEW_ANNOUNCEMENTS, LONGEST_PILOT = 500, 30, 10_000_000
+#: How the slack of round time is found: twice the 90th percentile of announcements, the least of several pilots, since
+#: something disturbs whole milliseconds; of few announcements where so many would take longer (ns). `Slack` adapts it.
+ANNOUNCEMENTS, PILOTS, FEW_ANNOUNCEMENTS, LONGEST_PILOT = 500, 5, 30, 100_000_000
 SMALLEST_SLACK = 1_000
 
 #: After so many batches in a row of which most samples were late, or when most of all samples were late, an automatic
@@ -470,8 +470,8 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
         align = replace(align, line=clocks.line)
     if align.kind == "roundtime":
         delay = _announced(align, session, FEW_ANNOUNCEMENTS)
-        if delay * ANNOUNCEMENTS < LONGEST_PILOT:
-            delay = _announced(align, session, ANNOUNCEMENTS)
+        if delay * ANNOUNCEMENTS * PILOTS < LONGEST_PILOT:
+            delay = min(_announced(align, session, ANNOUNCEMENTS) for _ in range(PILOTS))
         align = align.with_slack(max(2 * delay, SMALLEST_SLACK))
     notes = [note for note in (timed_call.note, why_not) if note is not None]
     sampling = Sampling(timed_call, method, align, notes, clocks=clocks)
