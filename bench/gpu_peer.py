@@ -40,7 +40,9 @@ burst = {burst}
 align = "barrier"
 warmup = {warmup}
 iters = {bursts}
+registration = ["{registration}"]
 """
+REGISTRATIONS = ("none", "local", "symmetric")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Peers:
     here: GpuInstallation
     libraries: Libraries | str
     programs: Programs
+    registration: int = 0
 
     def nccl_tests(self, operation: str, size: int) -> list[Median]:
         """One launch at one size: in a larger sweep it moves through its buffers, and finds less in the GPU's cache.
@@ -60,7 +63,8 @@ class Peers:
         found, program = known(self.libraries), OPERATIONS[operation]
         many = self.here.ranks == 1 or self.programs.with_mpi(program)
         flags = ("-b", size, "-e", size, "-d", "float", "-n", BURST, "-w", WARMUP * BURST, "-N", BURSTS,
-                 "-a", 3, "-g", 1 if many else self.here.ranks)  # fmt: skip
+                 "-a", 3, "-g", 1 if many else self.here.ranks,
+                 *(("-R", self.registration) if self.registration else ()))  # fmt: skip
         text = self.here.run(self.programs.start(program, self.here, *flags), LIMIT, LD_LIBRARY_PATH=found.path)
         same_nccl(text, found.version)
         return rows_of(text, operation, size)
@@ -74,6 +78,7 @@ class Peers:
         kind = "native" if backend == "nccl" else backend
         plan = OUT / f"gpu_peer-{backend}-{sizes[0]}.toml"
         asked = {"collectives": json.dumps(list(operations)), "sizes": json.dumps(list(sizes)), "backend": backend}
+        asked["registration"] = REGISTRATIONS[self.registration]
         plan.write_text(PLAN.format(**asked, burst=BURST, warmup=WARMUP, bursts=BURSTS), encoding="utf-8")
 
         def take(record: dict[str, Any]) -> list[Median | Failed]:
@@ -101,6 +106,8 @@ class Peers:
         """Small sizes every round, the large one in every other, and then torch with all."""
         small = [size for size, enough in ENOUGH.items() if enough > FEW]
         large = [size for size in ENOUGH if size not in small]
+        if self.registration:
+            return [Group(self._pairs(small)), Group(self._pairs(large), every=2)]
         waits = {f"C {name}": lambda name=name: self.waits(name) for name in OPERATIONS}
         torch = {"torch-nccl": lambda: self.collbench("torch-nccl", ["allreduce"], list(ENOUGH))}
         return [Group(self._pairs(small) | waits), Group(self._pairs(large), every=2), Group(torch, every=2)]
@@ -151,6 +158,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
     parser.add_argument("--rounds", type=int, default=7, help="launches of each kind [7]")
     parser.add_argument("--limit", type=float, default=180.0, help="begin nothing new after so many s [180]")
+    parser.add_argument("--registration", type=int, choices=(0, 1, 2), default=0, help="as -R of nccl-tests [0]")
     asked = parser.parse_args()
     end_on_sigterm()
     OUT.mkdir(exist_ok=True)
@@ -158,12 +166,13 @@ def main() -> None:
     libraries, programs = libraries_or_reason(here, asked), Programs(asked.programs.resolve())
     alike = here.ranks == 1 or all(map(programs.with_mpi, OPERATIONS.values()))
     version = libraries.version if isinstance(libraries, Libraries) else "unknown"
-    measured = Measured(here.ranks, alike, version, asked.seed)
+    measured = Measured(here.ranks, alike, version, asked.seed, asked.registration)
+    name = f"gpu_peer_registration-{asked.registration}" if asked.registration else "gpu_peer"
 
     def keep(outcome: Rounds) -> None:
-        write("gpu_peer", outcome.data(asked, **asdict(measured)), lambda: report(measured, outcome))
+        write(name, outcome.data(asked, **asdict(measured)), lambda: report(measured, outcome))
 
-    groups = Peers(here, libraries, programs).groups()
+    groups = Peers(here, libraries, programs, asked.registration).groups()
     outcome = interleaved(groups, asked.rounds, asked.seed, asked.limit, keep)
     print(report(measured, outcome))
     outcome.require()

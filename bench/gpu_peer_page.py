@@ -36,6 +36,7 @@ class Measured:
     alike: bool
     nccl: str
     seed: int
+    registration: int = 0
 
 
 def report(measured: Measured, outcome: Rounds) -> str:
@@ -47,7 +48,7 @@ def report(measured: Measured, outcome: Rounds) -> str:
 {describe()}; {describe_gpus()}; NCCL {measured.nccl}; {measured.ranks} rank(s), one GPU each. float32, {BURST}
 operations back to back and one wait, {WARMUP} such bursts before, {BURSTS} timed in a launch. Medians of launch medians
 (smallest .. largest), order from seed {measured.seed}. `rounds`: smallest and largest ratio of launches that were
-neighbours in time. nccl-tests and native out of place, torch-nccl in place.
+neighbours in time. nccl-tests and native out of place, torch-nccl in place. `-R {measured.registration}`.
 {remarks}
 {table(HEAD, rows)}
 nccl-tests waits by polling cudaStreamQuery, collbench in cudaStreamSynchronize, once in a burst. The same burst in

@@ -77,6 +77,12 @@ class Plan:
         yield Step("smoke", 40, self.collbench(self.ranks, "smoke", SMOKE))
         yield Step("programs", 30, self.program("gpu_programs.py", *self.here()), stretches=True)
         yield Step("peer", 160, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "150"))
+        for number in (1, 2):  # with registered buffers, `gpu.sh OUT programs registration`
+            flags = ("--registration", str(number), "--rounds", "6", "--limit", "150")
+            argv = self.program("gpu_peer.py", *self.here(), *flags)
+            yield Step(f"registration-{number}", 160, argv, on_request=True)
+        which = (self.python, "-m", self.module, "launch", "launch/which-gpus.toml", "--out")
+        yield Step("which-gpus", 300, (*which, str(self.work / "results" / "which-gpus")), on_request=True)
         yield Step("floor", 75, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
         yield Step("copies", 55, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
         yield from self.suites()
@@ -153,7 +159,8 @@ def chosen(steps: list[Step], words: list[str]) -> list[Step]:
     for word in words:
         if not any(word in step.name for step in steps):
             raise SystemExit(f"no step is called {word}; there are {', '.join(step.name for step in steps)}")
-    return [step for step in steps if step.needed or not words or any(word in step.name for word in words)]
+    usual = [step for step in steps if step.needed or not (words or step.on_request)]
+    return [step for step in steps if step in usual or any(word in step.name for word in words)]
 
 
 def hold_open(devices: Path = Path("/dev")) -> list[int]:

@@ -32,7 +32,7 @@ class Step:
     """A command that may take `limit` seconds.
 
     `stretches`: it may also take what earlier steps left of theirs. `needed`: without it no other step can work.
-    `codes`: exit codes that are no failure.
+    `codes`: exit codes that are no failure. `on_request`: only by a word of its name.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Step:
     stretches: bool = False
     needed: bool = False
     codes: tuple[int, ...] = (0,)
+    on_request: bool = False
 
 
 class Session:

@@ -114,14 +114,14 @@ class DoubleNccl:
         self._serial += 1
         return (load_mpi().COMM_WORLD.rank, self._serial)
 
-    def communicator(self, size: int, unique_id: Any, rank: int) -> DoubleComm:
+    def communicator(self, size: int, unique_id: Any, rank: int, cta_policy: str) -> DoubleComm:
         device = self._device()
         assert device is not None, "a rank without a device makes no communicator"
         if os.environ.get("NCCL_ALGO", "") in os.environ.get("DOUBLE_REFUSES", "-").split(","):
             raise RuntimeError("double: no such algorithm")
         comm = DoubleComm(self, device, size, unique_id, rank)
         if os.environ.get("DOUBLE_SAYS_SETTINGS"):
-            said = f"double: {rank}: {os.environ.get('NCCL_ALGO')} {os.environ.get('NCCL_PROTO')}\n"
+            said = f"double: {rank}: {os.environ.get('NCCL_ALGO')} {os.environ.get('NCCL_PROTO')} {cta_policy}\n"
             os.write(2, said.encode())
         self._comms[comm.address] = comm
         return comm

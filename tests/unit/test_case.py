@@ -26,7 +26,7 @@ OTHER = {
     "dtype": "float64", "op": "max", "root": 0, "ranks": 5, "in_place": True, "engine": "docker", "image": "openmpi",
     "policy": "single", "isolation": "strict", "affinity": "far", "staging": "pinned", "algorithm": "RING",
     "protocol": "LL", "registration": "local", "storage": "volume", "seccomp": "unconfined", "hosts": 2,
-    "side": "other", "graph": 1,
+    "side": "other", "graph": 1, "cta_policy": "zero", "gpus": "close", "cores": "0,3",
     "array": "of its own",
 }  # fmt: skip
 

@@ -544,7 +544,7 @@ def test_clocks_are_trusted_up_to_200_ns_or_5_percent_of_the_operation(operation
 
 
 #: Its rate changes while the first case is measured: what was expected of it is soon wrong by much.
-WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-2) for n in range(60)))
+WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-2) for n in range(600)))
 
 
 @pytest.mark.parametrize(("align", "changed"), [("auto", True), ("barrier", False)])

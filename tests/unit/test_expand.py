@@ -44,6 +44,7 @@ def test_without_flags_every_axis_has_the_default_of_a_plan() -> None:
         (("--staging", "both"), "staging", STAGINGS),
         (("--algorithm", "allreduce:Tree,Ring"), "algorithms", ("allreduce:Tree,Ring",)),
         (("--protocol", "^LL"), "protocols", ("^LL",)),
+        (("--cta-policy", "zero"), "cta_policies", ("zero",)),
         (("-R", "1"), "registration", ("local",)),
         (("--registration", "2"), "registration", ("symmetric",)),
         (("-G", "2"), "cudagraph", 2),

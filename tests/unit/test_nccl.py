@@ -6,6 +6,7 @@ The arguments are the real ones, over a library, a device and an MPI that only w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -31,7 +32,20 @@ from collbench.backends import nccl as nccl_backend
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
 from collbench.bindings.gpu import nccl as nccl_binding
 from collbench.bindings.gpu.device import DeviceBlocks
-from collbench.bindings.gpu.nccl import DATATYPE, DIRECT, OP, Communicators, NcclLog, chosen, says_lost, transports
+from collbench.bindings.gpu.nccl import (
+    CTA_POLICY,
+    DATATYPE,
+    DIRECT,
+    OP,
+    Communicators,
+    Config,
+    NcclLog,
+    chosen,
+    config_for,
+    refuse_cta_policy,
+    says_lost,
+    transports,
+)
 from collbench.bindings.spec import Observation, as_parts, to_word
 from collbench.collectives.row import C, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
@@ -484,6 +498,31 @@ def test_functions_are_those_of_every_header(version: str) -> None:
             assert types[place] == KINDS[word], (name, place)
         if name in ROOT:
             assert types[ROOT[name]] == "int"
+
+
+def test_a_configuration_is_one_of_nccl_2_27() -> None:
+    """The layout of ncclConfig_t up to nvlsCTAs: sizes and offsets of a C compiler for 64 bits."""
+    config = config_for("zero")
+    assert (config.size, config.magic, config.version) == (ctypes.sizeof(config), 0xCAFEBEEF, 22700)
+    assert {name: getattr(Config, name).offset for name in ("blocking", "netName", "commName", "CTAPolicy")} == {
+        "blocking": 16, "netName": 32, "commName": 48, "CTAPolicy": 60}  # fmt: skip
+    assert ctypes.sizeof(config) == 72
+    assert (config.CTAPolicy, config.blocking, config.nvlsCTAs, config.netName) == (2, -(2**31), -(2**31), None)
+
+
+@pytest.mark.parametrize("version", HEADERS)
+def test_cta_policies_are_those_of_the_header(version: str) -> None:
+    numbers, values = tuple(map(int, version.split("."))), HEADERS[version]["values"]
+    for policy, number in CTA_POLICY.items():
+        there = values.get(f"NCCL_CTA_POLICY_{policy.upper()}")
+        assert there in (None, number)
+        if policy != "default" and there is None:
+            with pytest.raises(Unsupported, match=policy):
+                refuse_cta_policy(policy, "native", numbers)
+        else:
+            refuse_cta_policy(policy, "native", numbers)
+    with pytest.raises(Unsupported, match="native"):
+        refuse_cta_policy("efficiency", "python", (2, 30, 7))
 
 
 @pytest.mark.parametrize("version", HEADERS)

@@ -33,6 +33,7 @@ from collbench.bindings.gpu.nccl import (
     Nccl,
     NcclLog,
     function_notes,
+    refuse_cta_policy,
     refuse_dtype,
     reserve_settings,
     says_lost,
@@ -54,7 +55,7 @@ from collbench.bindings.spec import (
 from collbench.collectives.row import Array, Binder, C, CallStep, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.machine.launcher import set_own
-from collbench.schema.axes import DTYPES, Op, ThreadLevel
+from collbench.schema.axes import DTYPES, CtaPolicy, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.loop import Call, Halt, Stage
 
@@ -303,6 +304,7 @@ class NcclSession(DeviceMpiSession):
         binder = binder_of(self.backend, row, "nccl", "NCCL")
         self.assigned.refuse(row)
         refuse_window(case, row)
+        refuse_cta_policy(case.cta_policy, case.driver, self._nccl.version)
         self._log.forget_warnings()
         comm, device = self._communicator(case, row), self.device
         if row.has_server:
@@ -375,13 +377,15 @@ class NcclSession(DeviceMpiSession):
     def _communicator(self, case: CollectiveCase, row: Collective) -> Communicator | None:
         """The communicator of a case, made where there is none; None on a server. Collective."""
         server = case.root if row.has_server else None
-        self._in_use = key = (server, case.algorithm, case.protocol)
+        self._in_use = key = (server, case.algorithm, case.protocol, case.cta_policy)
         self._halt.block_if_set()
         comm = self._comms.get(key, partial(self._made_for, *key))
         self._halt.block_if_set()  # others may have been waited for, and memory may be registered with it now
         return comm
 
-    def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
+    def _made_for(
+        self, server: int | None, algorithm: str | None, protocol: str | None, cta_policy: CtaPolicy
+    ) -> Communicator | None:  # fmt: skip
         members = [rank for rank in range(self.world.size) if rank != server]
         unique_id = self._nccl.unique_id() if self.world.rank == members[0] else None
         unique_id = self.world.bcast_from(unique_id, members[0])
@@ -390,7 +394,8 @@ class NcclSession(DeviceMpiSession):
         variables = zip(COMMUNICATOR_VARIABLES, (algorithm, protocol), strict=True)
         try:
             with settings({name: value for name, value in variables if value is not None}):
-                return self._nccl.communicator(len(members), unique_id, members.index(self.world.rank))
+                rank = members.index(self.world.rank)
+                return self._nccl.communicator(len(members), unique_id, rank, cta_policy)
         except RuntimeError as error:
             raise LibraryError(f"no communicator of {len(members)} ranks: {self.explained(error)}") from error
 
@@ -444,7 +449,7 @@ class NcclBackend(DeviceMpiBackend):
     summary = "NCCL on the GPUs: the library's C functions, or CuPy"
     session = NcclSession
     streams = True
-    axes: frozenset[str] = frozenset({"algorithm", "protocol", "registration", "graph", "server staging"})
+    axes: frozenset[str] = frozenset({"algorithm", "protocol", "cta_policy", "registration", "graph", "server staging"})
     ops: tuple[Op, ...] = tuple(OP)
     variables = (*DeviceMpiBackend.variables, *NCCL_VARIABLES)
     packages = (*DeviceMpiBackend.packages, *NCCL_PACKAGES)

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.schema.axes import Driver, Op, Registration, Staging, ThreadLevel, Value
+from collbench.schema.axes import CtaPolicy, Driver, Op, Registration, Staging, ThreadLevel, Value
 from collbench.schema.case import Case, case_of
 from collbench.schema.files import Count, Rank, RankCount, ShortText
 
@@ -226,8 +226,9 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `size` in bytes is as asked for. `op` is None where nothing is reduced, `root` where no rank is special, and `dtype`
     is int8 where no data moves. Only where a backend has the choice: `staging` is the host memory that device data
     passes through; `algorithm` and `protocol` are the values of NCCL_ALGO and NCCL_PROTO (None: the library chooses);
-    `registration` is how the communicator knows the buffers; `graph` is how many operations the CUDA graph holds
-    that is launched instead of calls (0: none). `others` are values on axes without a field: `case["chunk"]`.
+    `registration` is how the communicator knows the buffers, `cta_policy` for what it uses few thread blocks; `graph`
+    is how many operations the CUDA graph holds that is launched instead of calls (0: none). `others` are values on axes
+    without a field: `case["chunk"]`.
     """
 
     collective: ShortText
@@ -244,6 +245,7 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     algorithm: ShortText | None = None
     protocol: ShortText | None = None
     registration: Registration = "none"
+    cta_policy: CtaPolicy = "default"
     graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
     others: tuple[tuple[ShortText, Value], ...] = ()
 

@@ -319,6 +319,7 @@ Driver = Literal["native", "python"]
 ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
 Staging = Literal["pageable", "pinned"]
 Registration = Literal["none", "local", "symmetric"]
+CtaPolicy = Literal["default", "efficiency", "zero"]
 Op = Literal["sum", "prod", "min", "max", "avg"]
 
 DRIVERS: tuple[Driver, ...] = get_args(Driver)
@@ -326,6 +327,7 @@ THREAD_LEVELS: tuple[ThreadLevel, ...] = get_args(ThreadLevel)
 OPS: tuple[Op, ...] = get_args(Op)
 STAGINGS: tuple[Staging, ...] = get_args(Staging)
 REGISTRATIONS: tuple[Registration, ...] = get_args(Registration)
+CTA_POLICIES: tuple[CtaPolicy, ...] = get_args(CtaPolicy)
 
 #: Facts of the environment that come with a choice of software.
 SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
@@ -469,6 +471,11 @@ AXES: dict[str, Axis] = {
              column="protocol_asked", plan_key=PlanKey(
                  "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                  flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"))),
+        Axis("cta_policy", "how", "what a communicator of NCCL is to use as few thread blocks for", "default",
+             words=lambda value: "" if value == "default" else f"CTA policy {value}", advised=True, plan_key=PlanKey(
+                 "cta_policies", ("default",), of=CtaPolicy, optional=True,
+                 flag=Flag(("--cta-policy",), "nccl: thread blocks of a communicator: default, few (efficiency), or "
+                           "none where the copy engines can do it (zero).", words=one_of(CTA_POLICIES)))),
         Axis("registration", "how", "how the communicator knows the buffers beforehand", "none",
              order=_registration_order,
              words=lambda value: "" if value == "none" else f"{value} registration", advised=True, plan_key=PlanKey(

@@ -15,14 +15,14 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from collbench.bindings.gpu.device import SharedLibrary, load
 from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
 from collbench.errors import LibraryError, Unsupported
 from collbench.machine.launcher import own_names, set_own
-from collbench.schema.axes import Op
+from collbench.schema.axes import CtaPolicy, Op
 from collbench.timing.loop import Native
 
 #: ncclDataType_t and ncclRedOp_t of nccl.h.
@@ -111,7 +111,7 @@ class Nccl(Protocol):
     def group_start(self) -> object: ...
     def group_end(self) -> object: ...
     def unique_id(self) -> Any: ...
-    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator: ...
+    def communicator(self, size: int, unique_id: Any, rank: int, cta_policy: CtaPolicy) -> Communicator: ...
     def native(self, call: C) -> Native | None: ...
     def has(self, function: str) -> bool: ...
     def explain(self, code: int) -> str: ...
@@ -145,6 +145,73 @@ class CupyCommunicator:
         self._comm.destroy()
 
 
+class _UniqueId(ctypes.Structure):
+    _fields_: ClassVar = [("internal", ctypes.c_ubyte * 128)]
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__((ctypes.c_ubyte * 128)(*value))
+
+
+class Config(ctypes.Structure):
+    """ncclConfig_t as NCCL 2.27 has it (nccl.h): later versions read so much of it, and take defaults for the rest."""
+
+    _fields_: ClassVar = [
+        ("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
+        *((name, ctypes.c_int) for name in ("blocking", "cgaClusterSize", "minCTAs", "maxCTAs")),
+        ("netName", ctypes.c_char_p), ("splitShare", ctypes.c_int), ("trafficClass", ctypes.c_int),
+        ("commName", ctypes.c_char_p),
+        *((name, ctypes.c_int) for name in ("collnetEnable", "CTAPolicy", "shrinkShare", "nvlsCTAs")),
+    ]  # fmt: skip
+
+
+CTA_POLICY: dict[CtaPolicy, int] = {"default": 0, "efficiency": 1, "zero": 2}
+CTA_POLICY_SINCE: dict[CtaPolicy, tuple[int, ...]] = {"default": (), "efficiency": (2, 27), "zero": (2, 28)}
+_MAGIC, _UNDEFINED, _LAYOUT = 0xCAFEBEEF, -(2**31), 22700
+_IN_PROGRESS = 7  # ncclInProgress
+
+
+def config_for(cta_policy: CtaPolicy) -> Config:
+    """All but the policy is left to the library."""
+    undefined = {name: _UNDEFINED for name, kind in Config._fields_ if kind is ctypes.c_int}
+    numbers = {"size": ctypes.sizeof(Config), "magic": _MAGIC, "version": _LAYOUT}
+    return Config(**numbers | undefined | {"CTAPolicy": CTA_POLICY[cta_policy]})
+
+
+def refuse_cta_policy(cta_policy: CtaPolicy, driver: str, version: tuple[int, ...]) -> None:
+    """Raises Unsupported: this version has no such policy, or CuPy would make the calls."""
+    if version < (since := CTA_POLICY_SINCE[cta_policy]):
+        raise Unsupported(f"CTA policy {cta_policy}: needs NCCL {'.'.join(map(str, since))}, and this is "
+                          f"{'.'.join(map(str, version))}")  # fmt: skip
+    if cta_policy != "default" and driver == "python":
+        raise Unsupported(f"CTA policy {cta_policy}: CuPy makes no communicator with one; use the driver native")
+
+
+class ConfiguredCommunicator:
+    """See `Communicator`; for the loop in C alone, since CuPy makes none with a configuration."""
+
+    def __init__(self, handle: ctypes.CDLL, address: int, explain: Callable[[int], str]) -> None:
+        self._handle, self._explain, self.address, self.freed = handle, explain, address, False
+        self.all_reduce = self.reduce = self.broadcast = self.all_gather = self.reduce_scatter = _in_c_alone
+        self.send = self.recv = _in_c_alone
+
+    def async_error(self) -> str | None:
+        error = ctypes.c_int()
+        self._handle.ncclCommGetAsyncError(ctypes.c_void_p(self.address), ctypes.byref(error))
+        return None if error.value in (0, _IN_PROGRESS) else self._explain(error.value)
+
+    def abort(self) -> None:
+        self.freed = True
+        self._handle.ncclCommAbort(ctypes.c_void_p(self.address))
+
+    def destroy(self) -> None:
+        self.freed = True
+        self._handle.ncclCommDestroy(ctypes.c_void_p(self.address))
+
+
+def _in_c_alone(*_: object) -> object:
+    raise RuntimeError("a communicator with a CTA policy is for the driver native")
+
+
 class CupyNccl:
     """See `Nccl`."""
 
@@ -159,8 +226,17 @@ class CupyNccl:
     def unique_id(self) -> Any:
         return self._nccl.get_unique_id()
 
-    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
-        return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
+    def communicator(self, size: int, unique_id: Any, rank: int, cta_policy: CtaPolicy) -> Communicator:
+        if cta_policy == "default":
+            return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
+        config, made = config_for(cta_policy), ctypes.c_void_p()
+        identifier = _UniqueId(bytes(byte % 256 for byte in unique_id))  # CuPy has signed numbers
+        code = self._library.handle.ncclCommInitRankConfig(
+            ctypes.byref(made), size, identifier, rank, ctypes.byref(config)
+        )
+        if code != 0:
+            raise RuntimeError(self.explain(code))
+        return ConfiguredCommunicator(self._library.handle, made.value or 0, self.explain)
 
     def native(self, call: C) -> Native | None:
         return self._library.native(call, self.explain)
