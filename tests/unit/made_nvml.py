@@ -70,6 +70,9 @@ class MadeNvml:
             "nvmlDeviceGetPowerUsage": lambda gpu: 123456,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.reasons,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: gpu.reasons,
+            "nvmlDeviceGetMaxMigDeviceCount": lambda gpu: len(self._slices(gpu)),
+            "nvmlDeviceGetMaxPcieLinkGeneration": lambda gpu: 5,
+            "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu: 16,
             "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda gpu: gpu.part_of or refuse(),
         }
         return lambda gpu: refuse() if name in gpu.refuses else answers[name](gpu)
@@ -96,6 +99,16 @@ class MadeNvml:
             if gpu.uuid == uuid:
                 return gpu
         raise real.NVMLError(real.NVML_ERROR_NOT_FOUND)
+
+    def _slices(self, gpu: MadeGpu) -> list[MadeGpu]:
+        return [part for part in self.parts if part.part_of == gpu]
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: MadeGpu, index: int) -> MadeGpu:  # noqa: N802
+        return self._slices(gpu)[index]
+
+    def nvmlDeviceGetFieldValues(self, gpu: MadeGpu, fields: list[int]) -> list[SimpleNamespace]:  # noqa: N802
+        assert fields == [real.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON]
+        return [SimpleNamespace(value=SimpleNamespace(uiVal=26562), nvmlReturn=0)]
 
     def nvmlDeviceGetClockInfo(self, gpu: MadeGpu, kind: int) -> int:  # noqa: N802
         clocks = {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3201}

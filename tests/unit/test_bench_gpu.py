@@ -166,7 +166,7 @@ def test_of_one_rank_torch_has_no_ratio_in_the_floor_either(tmp_path: Path) -> N
 def test_the_steps_fit_into_the_time_and_numbers_come_before_tests(tmp_path: Path, ranks: int) -> None:
     session = bench("gpu_session")
     steps = list(session.Plan(tmp_path / "work", "collbench", ranks, "any").steps())
-    assert sum(step.limit for step in steps) <= session.SECONDS < 600
+    assert sum(step.limit for step in steps if not step.on_request) <= session.SECONDS < 600
     names = [step.name for step in steps]
     assert len(set(names)) == len(names)
     assert steps[0].needed and not any(step.needed for step in steps[1:])

@@ -190,7 +190,7 @@ REQUESTS = (
 PLANS = (
     'backends = ["fake"]\ncollectives = ["allreduse"]',
     *(f'backends = ["fake"]\ncollectives = ["allreduce"]\n{line}' for line in (
-        "check = 2", "budget = -1", "budget = 0", "floor = 20000", 'timeout = "3000000h"', 'ops = ["xor"]',
+        "check = -1", "budget = -1", "budget = 0", "floor = 20000", 'timeout = "3000000h"', 'ops = ["xor"]',
         "cudagraph = 1", 'cadence = "streaming"',
     )),
     'collectives = ["allreduce"]\nbackends = ["mpi", "fake"]', 'collectives = ["bcast"]\nbackends = ["fakee"]',

@@ -74,18 +74,31 @@ def test_gpus_in_order_with_their_facts(install: Install, tmp_path: Path) -> Non
         (tmp_path / f"sys/bus/pci/devices/{folder}").mkdir(parents=True)
         (tmp_path / f"sys/bus/pci/devices/{folder}/numa_node").write_text(node)
     alone = real.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
-    made = install(MadeNvml((*TWO, MadeGpu("GPU-c", "00010000:D1:00.0", mig=(1, 1), mode=alone))))
+    split = MadeGpu("GPU-c", "00010000:D1:00.0", mig=(1, 1), mode=alone)
+    slices = tuple(replace(split, uuid=f"MIG-{number}", memory=number * GIB, part_of=split) for number in (1, 2))
+    made = install(MadeNvml((*TWO, split), slices))
     assert nvml.gpus(tmp_path) == ((
         nvml.GpuFacts(0, "GPU-a", "NVIDIA H200", "00000000:65:00.0", 139 * GIB, 1, "9.0", False),
         nvml.GpuFacts(1, "GPU-b", "NVIDIA H200", "00000000:C1:00.0", 139 * GIB, None, "9.0", False),
         nvml.GpuFacts(2, "GPU-c", "NVIDIA H200", "00010000:D1:00.0", 139 * GIB, None, "9.0", True, True),
     ), "")  # fmt: skip
     places = [(gpu.uuid, gpu.node, gpu.memory, gpu.exclusive) for gpu in topology_here(tmp_path).gpus]
-    assert places == [("GPU-a", 1, 139 * GIB, False), ("GPU-b", 0, 139 * GIB, False), ("GPU-c", 0, 139 * GIB, True)]
+    assert places == [("GPU-a", 1, 139 * GIB, False), ("GPU-b", 0, 139 * GIB, False), ("MIG-1", 0, GIB, True),
+                      ("MIG-2", 0, 2 * GIB, True)]  # fmt: skip
     assert made.started == 1
     install(MadeNvml((MadeGpu(refuses=("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability"), mig=None),)))
     gpu = nvml.gpus(Path("/nowhere"))[0][0]
     assert (gpu.memory, gpu.capability, gpu.node, gpu.mig) == (None, None, None, False), "refused"
+
+
+def test_what_leaves_a_gpu(install: Install) -> None:
+    """NVLinks by the rate that NVML gives, PCIe 5.0 x16 by its transfers and line code."""
+    install(MadeNvml((*linked(4),)))
+    outlets = nvml.outlets("GPU-a")
+    assert (outlets.nvlinks, outlets.nvlink_rate) == (4, 26562e6)
+    assert outlets.pcie_rate == pytest.approx(63.0e9, rel=1e-3)
+    install(MadeNvml((replace(TWO[0], refuses=("nvmlDeviceGetMaxPcieLinkWidth",)),)))
+    assert nvml.outlets("GPU-a") == nvml.Outlets(0, None, None)
 
 
 @pytest.mark.parametrize(("number", "spelt"), [(12080, "12.8"), (13000, "13.0"), (0, None)])

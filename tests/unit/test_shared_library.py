@@ -158,7 +158,7 @@ def test_the_log_goes_where_we_read_it_and_can_be_switched() -> None:
     body = """
 def fails():
     try:
-        nccl.communicator(1, nccl.unique_id(), 0)
+        nccl.communicator(1, nccl.unique_id(), 0, "default")
     except RuntimeError as error:
         print("failed", log.last_warning())
 log.observe(lambda: nccl.call("ncclResetDebugInit") is not None, fails)

@@ -471,7 +471,7 @@ AXES: dict[str, Axis] = {
              column="protocol_asked", plan_key=PlanKey(
                  "protocols", ("",), optional=True, values=empty_is_none, check=NCCL_PROTO,
                  flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"))),
-        Axis("cta_policy", "how", "what a communicator of NCCL is to use as few thread blocks for", "default",
+        Axis("cta_policy", "how", "for what a communicator of NCCL is to use few thread blocks", "default",
              words=lambda value: "" if value == "default" else f"CTA policy {value}", advised=True, plan_key=PlanKey(
                  "cta_policies", ("default",), of=CtaPolicy, optional=True,
                  flag=Flag(("--cta-policy",), "nccl: thread blocks of a communicator: default, few (efficiency), or "

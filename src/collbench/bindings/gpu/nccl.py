@@ -172,7 +172,7 @@ _IN_PROGRESS = 7  # ncclInProgress
 
 def config_for(cta_policy: CtaPolicy) -> Config:
     """All but the policy is left to the library."""
-    undefined = {name: _UNDEFINED for name, kind in Config._fields_ if kind is ctypes.c_int}
+    undefined = {field[0]: _UNDEFINED for field in Config._fields_ if field[1] is ctypes.c_int}
     numbers = {"size": ctypes.sizeof(Config), "magic": _MAGIC, "version": _LAYOUT}
     return Config(**numbers | undefined | {"CTAPolicy": CTA_POLICY[cta_policy]})
 
