@@ -70,7 +70,7 @@ FOREIGN = {
     "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue",
     "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
     "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile", "--distribution", "--cpu-freq",
-    "--constraint", "--hint", "--threads-per-core", "--export", "--only", "--overlap",
+    "--constraint", "--hint", "--threads-per-core", "--export", "--only", "--overlap", "--gpu-bind", "--gpus-per-task",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
