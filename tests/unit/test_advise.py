@@ -35,7 +35,7 @@ from collbench.analysis.runs import Observed, observe
 from collbench.errors import RequestError
 from collbench.report.advice import complete, document
 from collbench.schema.case import Case, case_of
-from collbench.schema.manifest import Library
+from collbench.schema.manifest import Chosen, Library
 from collbench.schema.record import ResultCheck
 from collbench.schema.store import SIDES
 
@@ -198,6 +198,20 @@ def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: 
     assert list(entry["sizes"][0]["options"]) == [f"{side}, {place}" for side in SIDES for place in places]
     (entry,) = json.loads(here("advise", run, "--given", "side=other", "--style", "json").out)["advice"]
     assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
+
+
+def test_what_a_choice_of_gpus_came_to_stands_beside_the_bandwidth_it_reached(
+    here: Collbench, tmp_path: Path, golden: Golden
+) -> None:
+    """An all-reduce of 1 KiB on two ranks in 1 ns: 1024 GB/s; in 2 ns half of it."""
+    host = made_case(image="openmpi")
+    cells = {host: [2e-9] * 8, host.having(gpus="close"): [1e-9] * 8}
+    close = Chosen(axis="gpus", choice="close", ranks=2, members=(0, 3), pairs={"NV4": 1}, limit=106e9, nvlinks=4)
+    first = Chosen(axis="gpus", choice="first", ranks=2, members=(0, 1), pairs={"SYS": 1}, limit=31.5e9, pcie=True)
+    run = write_run(
+        tmp_path / "run", cells, experiment=made_runs.experiment(("openmpi",), chosen=(first, close), launches=8)
+    )
+    golden("advise-choices.txt", here("advise", run).out)
 
 
 # The best of many options may be the best by chance -------------------------------------------------------------------

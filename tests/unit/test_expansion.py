@@ -22,6 +22,7 @@ from collbench.launch.expansion import (
     ExpandedPlan,
     Group,
     buffers,
+    chosen_in,
     expand,
     groups_of,
     key_of,
@@ -29,7 +30,7 @@ from collbench.launch.expansion import (
     why_alone,
 )
 from collbench.machine.facts import Core, Topology, TopologyGpu
-from collbench.schema.plan import Plan, Side
+from collbench.schema.plan import Plan, Side, check_launch_plan
 from collbench.schema.record import Alone, Record
 
 MACHINE = Topology(tuple(Core(number) for number in range(8)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "ab"))
@@ -46,6 +47,25 @@ def takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 def expanded(**values: Any) -> ExpandedPlan:
     plan: Plan = msgspec.structs.replace(PLAN, **values)
     return expand(plan, lambda engine: MACHINE)
+
+
+def test_a_choice_of_cores_that_comes_to_the_same_is_left_out_and_said() -> None:
+    """Four cores share each of two caches: the first two are close, and others are spread."""
+    cores = tuple(Core(number, cache=number // 4 * 4) for number in range(8))
+    plan: Plan = msgspec.structs.replace(PLAN, cores=("first", "close", "spread", "4,0"), ranks=(2,))
+    of = expand(plan, lambda engine: Topology(cores))
+    placed = {(cell.cores, tuple(slot.cores[0] for slot in of.placements[cell].slots)) for cell in of.cells}
+    assert placed == {("first", (0, 1)), ("spread", (0, 4)), ("4,0", (4, 0))}
+    assert [text for text in of.left_out if "close" in text and "first" in text] == list(of.left_out)
+    chosen = {choice.choice: (choice.axis, choice.members, choice.pairs) for choice in chosen_in(of)}
+    assert chosen["spread"] == ("cores", (0, 4), {"memory node": 1})
+    assert chosen["first"] == ("cores", (0, 1), {"last-level cache": 1})
+
+
+def test_choices_are_of_the_device_that_the_plan_measures_on() -> None:
+    for key, device in (("gpus", "cpu"), ("cores", "gpu")):
+        with pytest.raises(PlanError, match=key):
+            check_launch_plan(msgspec.structs.replace(PLAN, device=device, **{key: ("close",)}))
 
 
 def block(of: ExpandedPlan, number: int = 0) -> list[Launch]:

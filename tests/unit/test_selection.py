@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import combinations
+from math import comb
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,16 @@ from hypothesis import strategies as st
 
 from collbench.errors import PlanError
 from collbench.launch import selection
-from collbench.launch.selection import cores_for, gpus_for, level_of_cores, level_of_link, select
+from collbench.launch.selection import (
+    cores_for,
+    describe_gpus,
+    gpus_for,
+    level_of_cores,
+    level_of_link,
+    select,
+)
 from collbench.machine.facts import Core, Topology, TopologyGpu
+from collbench.machine.nvml import Outlets
 
 Links = Mapping[tuple[int, int], str]
 
@@ -85,6 +95,35 @@ def test_no_other_set_of_gpus_is_closer_or_farther_apart(name: str, choice: str)
 )
 def test_by_hand(name: str, choice: str, k: int, expected: tuple[int, ...]) -> None:
     assert tuple(gpu.uuid for gpu in gpus_for(MACHINES[name], choice, k)) == tuple(f"GPU-{i}" for i in expected)
+
+
+def with_outlets(topology: Topology, nvlinks: int, pcie: float | None = 60e9) -> Topology:
+    outlets = Outlets(nvlinks, 25e9, pcie)
+    return replace(topology, gpus=tuple(replace(gpu, outlets=outlets) for gpu in topology.gpus))
+
+
+@pytest.mark.parametrize(
+    ("name", "nvlinks", "members", "expected"),
+    [
+        ("A100 behind NVSwitch", 12, (0, 1, 2), (300e9, 12, False)),  # all links reach every other GPU
+        ("four A100, each linked to each", 12, (0, 1, 2), (200e9, 8, False)),  # those to the fourth are of no use
+        ("NVLink pairs, two sockets", 4, (0, 1, 2), (60e9, 0, True)),  # the third has no partner
+        ("NVLink pairs, two sockets", 4, (0, 1, 2, 3), (160e9, 4, True)),
+        ("below host bridges", 0, (0, 1), (60e9, 0, True)),
+    ],
+)
+def test_what_the_gpu_with_the_least_can_send(
+    name: str, nvlinks: int, members: tuple[int, ...], expected: tuple[float, int, bool]
+) -> None:
+    chosen = describe_gpus(with_outlets(MACHINES[name], nvlinks), "close", [f"GPU-{i}" for i in members])
+    assert (chosen.limit, chosen.nvlinks, chosen.pcie) == expected
+    assert (chosen.members, sum(chosen.pairs.values())) == (members, comb(len(members), 2))
+
+
+def test_what_gpus_can_send_is_unknown_where_a_rate_is_or_where_there_is_one() -> None:
+    pairs = MACHINES["NVLink pairs, two sockets"]
+    assert describe_gpus(with_outlets(pairs, 4, None), "first", ["GPU-0", "GPU-2"]).limit is None
+    assert describe_gpus(with_outlets(pairs, 4), "first", ["GPU-0"]).limit is None
 
 
 @st.composite

@@ -128,14 +128,14 @@ def chosen_in(expanded: ExpandedPlan) -> tuple[Chosen, ...]:
     if plan.gpus == (FIRST,) == plan.cores or len(machines) != 1:
         return ()
     [machine] = machines.values()
-    choices: dict[Chosen, None] = {}
+    choices: list[Chosen] = []
     for cell, placement in expanded.placements.items():
-        slots = [slot for slot in placement.slots if slot.gpu is not None or plan.device == "cpu"]
         if plan.device == "gpu":
-            uuids = [slot.gpu for slot in slots if slot.gpu is not None]
-            choices[describe_gpus(machine, cell.gpus, uuids)] = None
+            uuids = [slot.gpu for slot in placement.slots if slot.gpu is not None]
+            choice = describe_gpus(machine, cell.gpus, uuids)
         else:
-            choices[describe_cores(machine, cell.cores, [slot.cores for slot in slots])] = None
+            choice = describe_cores(machine, cell.cores, [slot.cores for slot in placement.slots])
+        choices += [choice] if choice not in choices else []
     return tuple(choices)
 
 
