@@ -112,8 +112,9 @@ static int64_t next_slack(int64_t slack, int late, int n) {
     late_sum = sum = 0;
     if (before > 0 && share > share_before / 2) {
         slack = before, before = 0, helps = 0;
-    } else if (helps && share > LATE_SHARE) {
-        before = slack, share_before = share, slack *= 2;
+    } else {
+        before = helps && share > LATE_SHARE ? slack : 0, share_before = share;
+        if (before > 0) slack *= 2;
     }
     return slack < LARGEST_SLACK ? slack : LARGEST_SLACK;
 }

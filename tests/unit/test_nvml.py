@@ -182,7 +182,7 @@ def test_a_mig_device_is_read_as_the_gpu_that_it_is_part_of(install: Install) ->
     part = MadeGpu("MIG-1", part_of=there[0], refuses=REFUSED)
     install(MadeNvml(there, parts=(part, replace(part, uuid="MIG-2")), level=None))
     assert nvml.readings(("MIG-1",)) == (msgspec.structs.replace(nvml.readings(("GPU-a",))[0], uuid="MIG-1"),)
-    assert nvml.peers(("MIG-1", "MIG-2")) == {(0, 1): "unknown", (1, 0): "unknown"}
+    assert nvml.peers(("MIG-1", "MIG-2")) == {(0, 1): "PIX", (1, 0): "PIX"}, "of one GPU, without its NVLinks"
     install(MadeNvml(parts=(replace(part, part_of=None),)))
     assert nvml.readings(("MIG-1",)) == (Reading(uuid="MIG-1"),), "one that does not show its GPU"
 

@@ -22,6 +22,7 @@ from collbench.run.sampling import (
     FIRST_BATCH,
     HOPELESS_BATCHES,
     MOST_DISPLACEMENTS,
+    SHORT_PILOTS,
     SIMULATED_CAP,
     SMALLEST_SLACK,
     Decision,
@@ -338,10 +339,12 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
 @pytest.mark.parametrize(
     ("steps", "slack"),
     [
-        ([10**6] * (2 * FEW_ANNOUNCEMENTS // 3) + [50_000] * (2 * 18) + [1_000] * 4, 2 * 50_000),
+        (([10**6] * (2 * FEW_ANNOUNCEMENTS // 3) + [50_000] * (2 * 18) + [1_000] * 4) * SHORT_PILOTS, 2 * 50_000),
         (
-            [9_000] * (2 * FEW_ANNOUNCEMENTS)
-            + [step for step in (8_000, 9_000, 3_000, 5_000, 4_000) for _ in range(2 * ANNOUNCEMENTS)],
+            [
+                *([10**6] * (2 * FEW_ANNOUNCEMENTS * (SHORT_PILOTS - 1)) + [9_000] * (2 * FEW_ANNOUNCEMENTS)),
+                *(step for step in (8_000, 9_000, 3_000, 5_000, 4_000) for _ in range(2 * ANNOUNCEMENTS)),
+            ],
             2 * 3_000,
         ),
     ],

@@ -219,7 +219,10 @@ def test_nothing_is_chosen_where_the_cluster_chooses_or_connections_are_unknown(
     for refused in (lambda: cores_for(node, "spread", 2, 1), lambda: gpus_for(node, "0,1", 2)):
         with pytest.raises(PlanError, match="cluster"):
             refused()
-    unknown = linked(2, lambda i, j: "unknown")
+    unknown = linked(3, lambda i, j: "unknown")
     with pytest.raises(PlanError, match="NVML"):
         gpus_for(unknown, "close", 2)
     assert [gpu.uuid for gpu in gpus_for(unknown, "1,0", 2)] == ["GPU-1", "GPU-0"]
+    assert len(gpus_for(unknown, "spread", 3)) == 3 and len(gpus_for(unknown, "close", 1)) == 1, "nothing to choose"
+    with pytest.raises(PlanError, match="7,8,9"):
+        cores_for(Topology(cores_of(1, 1, 1, 2)), "7,8,9", 3, 1)

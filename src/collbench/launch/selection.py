@@ -55,6 +55,8 @@ def gpus_for(topology: Topology, choice: str, workers: int) -> tuple[TopologyGpu
     _refuse_cluster("gpus", choice, topology)
     if choice not in (CLOSE, SPREAD):
         return tuple(gpus[number] for number in _listed("gpus", choice, range(len(gpus)), workers, topology))
+    if workers in (1, len(gpus)):
+        return gpus[:workers]
     pairs = combinations(range(len(gpus)), 2)
     if any(topology.links.get(pair, "unknown") == "unknown" for pair in pairs):
         raise PlanError(f"gpus {choice}: NVML does not say how the GPUs of {topology.name} are connected. Write first, "
@@ -71,13 +73,14 @@ def cores_for(topology: Topology, choice: str, ranks: int, each: int) -> tuple[C
     """
     needed = ranks * each
     ordered = in_order(topology.cores, needed)
-    if choice == FIRST or needed > len(ordered):
-        return tuple(ordered[i % len(ordered)] for i in range(needed))
-    _refuse_cluster("cores", choice, topology)
-    if choice not in (CLOSE, SPREAD):
+    if choice != FIRST:
+        _refuse_cluster("cores", choice, topology)
+    if choice not in (FIRST, CLOSE, SPREAD):
         known = {core.number: core for core in topology.cores}
         return tuple(known[number] for number in _listed("cores", choice, known, needed, topology))
-    whole = [core for core in ordered if core.is_first]
+    if choice == FIRST or needed > len(ordered):
+        return tuple(ordered[i % len(ordered)] for i in range(needed))
+    whole = list({core.physical: core for core in reversed(ordered)}.values())
     candidates = whole if needed <= len(whole) else ordered
     candidates = sorted(candidates, key=lambda core: (core.socket, core.node, core.cache, core.physical, core.number))
     blocks = [candidates[first : first + each] for first in range(0, len(candidates) - each + 1, each)]
@@ -135,7 +138,8 @@ def _listed(key: str, choice: str, known: range | Mapping[int, Core], needed: in
     if unknown := [number for number in numbers if number not in known]:
         raise PlanError(f"{key} {choice}: {topology.name} has no {unknown[0]}. It has {_ranges(sorted(known))}.")
     if len(numbers) != needed:
-        raise PlanError(f"{key} {choice}: these are {len(numbers)}, and {needed} are needed. List as many.")
+        raise PlanError(f"{key} {choice}: lists {len(numbers)}, and the ranks need {needed}. A list fits one number of "
+                        "ranks: write a plan for each.")  # fmt: skip
     return numbers
 
 

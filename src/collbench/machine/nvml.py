@@ -68,7 +68,7 @@ class Outlets:
 
 def outlets(uuid: str) -> Outlets:
     handle = _handle(uuid)
-    links = sum(_links(handle).values())
+    links = 0 if uuid.startswith("MIG-") else sum(_links(handle).values())
     (field,) = _ask("nvmlDeviceGetFieldValues", handle, [_NVLINK_RATE]) or (None,)
     rate = field.value.uiVal * 1e6 if links and field is not None and field.nvmlReturn == 0 else None
     generation = _ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
@@ -121,9 +121,12 @@ def peers(uuids: Sequence[str]) -> dict[tuple[int, int], str]:
     links = [_links(handle) for handle in handles]
     connections = {}
     for i, j in permutations(range(len(handles)), 2):
-        linked = links[i][buses[j]] + min(links[i][None], links[j][None])
-        if linked and buses[i] != buses[j]:  # two MIG devices of one GPU have its links in common, none between them
+        sliced = any(uuids[number].startswith("MIG-") for number in (i, j))  # MIG devices use no NVLinks
+        linked = 0 if sliced else links[i][buses[j]] + min(links[i][None], links[j][None])
+        if linked:
             connections[i, j] = f"NV{linked}"
+        elif sliced and buses[i] == buses[j]:
+            connections[i, j] = "PIX"
         else:
             ancestor = _ask("nvmlDeviceGetTopologyCommonAncestor", handles[i], handles[j])
             connections[i, j] = _ANCESTORS.get(ancestor, UNKNOWN)

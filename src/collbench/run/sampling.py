@@ -296,7 +296,7 @@ def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
 
 #: How the slack of round time is found: twice the 90th percentile of announcements, the least of several pilots, since
 #: something disturbs whole milliseconds; of few announcements where so many would take longer (ns). `Slack` adapts it.
-ANNOUNCEMENTS, PILOTS, FEW_ANNOUNCEMENTS, LONGEST_PILOT = 500, 5, 30, 100_000_000
+ANNOUNCEMENTS, PILOTS, FEW_ANNOUNCEMENTS, SHORT_PILOTS, LONGEST_PILOT = 500, 5, 30, 3, 100_000_000
 SMALLEST_SLACK = 1_000
 
 #: After so many batches in a row of which most samples were late, or when most of all samples were late, an automatic
@@ -469,7 +469,7 @@ def _warmed_up(timed_call: TimedCall, method: Method, watch: Watch, doing: str) 
     if clocks is not None:
         align = replace(align, line=clocks.line)
     if align.kind == "roundtime":
-        delay = _announced(align, session, FEW_ANNOUNCEMENTS)
+        delay = min(_announced(align, session, FEW_ANNOUNCEMENTS) for _ in range(SHORT_PILOTS))
         if delay * ANNOUNCEMENTS * PILOTS < LONGEST_PILOT:
             delay = min(_announced(align, session, ANNOUNCEMENTS) for _ in range(PILOTS))
         align = align.with_slack(max(2 * delay, SMALLEST_SLACK))

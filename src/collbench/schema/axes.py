@@ -415,8 +415,11 @@ def _registration_order(value: Any) -> int:
 #: Which GPUs or cores of a machine (`launch.selection`); or their numbers.
 FIRST, CLOSE, SPREAD = "first", "close", "spread"
 
-_CHOICE = matching(re.compile(rf"{FIRST}|{CLOSE}|{SPREAD}|(?!.*\b(\d+),(.*,)?\1\b)\d{{1,5}}(,\d{{1,5}})*", re.ASCII),
-                   "{key}: {value}: write first, close, spread, or different numbers, as 0,3.")  # fmt: skip
+_NUMBER = r"(?:0|[1-9][0-9]{0,4})"
+_CHOICE = matching(
+    re.compile(rf"{FIRST}|{CLOSE}|{SPREAD}|(?!.*\b({_NUMBER}),(.*,)?\1\b){_NUMBER}(,{_NUMBER})*"),
+    "{key}: {value}: write first, close, spread, or different numbers without spaces, as 0,3.",
+)
 
 
 def _choice_order(value: Any) -> Any:

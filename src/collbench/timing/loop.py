@@ -246,10 +246,10 @@ class Slack:
         self._late, self._n = self._late + late, self._n + n
         if self._n < JUDGED:
             return False
-        share = self._late / self._n
-        if self._before is not None and share > HELPED * self._before[1]:
-            self._change(self._before[0])
-            self._before, self._helps = None, False
+        share, before, self._before = self._late / self._n, self._before, None
+        if before is not None and share > HELPED * before[1]:
+            self._change(before[0])
+            self._helps = False
         elif self._helps and share > LATE_SHARE:
             self._before = self.value, share
             self._change(2 * self.value)
