@@ -101,7 +101,7 @@ static int next_batch(int left, int done, double seconds) {
     return batch > 1 || left == 0 ? batch : 1;
 }
 
-/* Slack of the next batch after `late` of n: doubled while that halves the share of late samples, as in collbench. */
+/* Slack of the next batch after `late` of n: doubled while that lowers the share of late samples, as in collbench. */
 static int64_t next_slack(int64_t slack, int late, int n) {
     static int64_t before = 0;
     static double share_before;
@@ -110,7 +110,7 @@ static int64_t next_slack(int64_t slack, int late, int n) {
     if (sum < JUDGED) return slack;
     double share = (double)late_sum / sum;
     late_sum = sum = 0;
-    if (before > 0 && share > share_before / 2) {
+    if (before > 0 && share > 0.8 * share_before) {
         slack = before, before = 0, helps = 0;
     } else {
         before = helps && share > LATE_SHARE ? slack : 0, share_before = share;
