@@ -220,8 +220,8 @@ LARGEST_SLACK = 20_000_000
 #: A larger share of late samples may want a larger slack; a share above the other shows that there was no common start.
 LATE_SHARE, HOPELESS_SHARE = 0.05, 0.5
 
-#: Samples that are looked at before the slack is doubled, or the last doubling is judged: it must leave at most this part
-#: of the late share.
+#: Samples that are looked at before the slack is doubled, or the last doubling is judged: it must leave at most this
+#: part of the late share.
 JUDGED, HELPED = 100, 0.8
 
 
