@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import comb
-from typing import Literal
 
 from collbench.errors import PlanError
 from collbench.machine.facts import Core, Topology, TopologyGpu, in_order
+from collbench.machine.nvml import UNKNOWN
 from collbench.schema.axes import CLOSE, FIRST, SPREAD
 from collbench.schema.manifest import Chosen
 
@@ -58,7 +58,7 @@ def gpus_for(topology: Topology, choice: str, workers: int) -> tuple[TopologyGpu
     if workers in (1, len(gpus)):
         return gpus[:workers]
     pairs = combinations(range(len(gpus)), 2)
-    if any(topology.links.get(pair, "unknown") == "unknown" for pair in pairs):
+    if any(topology.links.get(pair, UNKNOWN) == UNKNOWN for pair in pairs):
         raise PlanError(f"gpus {choice}: NVML does not say how the GPUs of {topology.name} are connected. Write first, "
                         "or their numbers, as 0,1.")  # fmt: skip
     levels = _matrix(len(gpus), {pair: level_of_link(link) for pair, link in topology.links.items()})
@@ -92,7 +92,7 @@ def cores_for(topology: Topology, choice: str, ranks: int, each: int) -> tuple[C
 def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chosen:
     """GPUs of one machine, one for each rank. The limit is that of the GPU that can send least."""
     places = [next(i for i, gpu in enumerate(topology.gpus) if gpu.uuid == uuid) for uuid in uuids]
-    pairs = Counter(topology.links.get((min(pair), max(pair)), "unknown") for pair in combinations(places, 2))
+    pairs = Counter(topology.links.get(pair, UNKNOWN) for pair in combinations(places, 2))
     outlets = [_outlet(topology, place, places) for place in places] if len(places) > 1 else [None]
     known = [outlet for outlet in outlets if outlet is not None]
     limit, nvlinks, pcie = min(known) if known and len(known) == len(outlets) else (None, 0, False)
@@ -152,7 +152,7 @@ def _matrix(n: int, levels: Mapping[tuple[int, int], int]) -> list[list[int]]:
     return [[levels.get((min(i, j), max(i, j)), 0) for j in range(n)] for i in range(n)]
 
 
-def select(levels: Levels, k: int, choice: Literal["close", "spread"] | str) -> tuple[int, ...]:
+def select(levels: Levels, k: int, choice: str) -> tuple[int, ...]:
     """The indices of `k` of n, ascending: `close` or `spread`, whichever `choice` says."""
     sign = 1 if choice == CLOSE else -1
     return _of_all(levels, k, sign) if comb(len(levels), k) <= _MOST_SETS else _of_tree(levels, k, sign)

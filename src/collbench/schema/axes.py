@@ -408,8 +408,9 @@ NCCL_ALGO = nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", 
 NCCL_PROTO = nccl_words("LL", "LL128", "Simple")
 
 
-def _registration_order(value: Any) -> int:
-    return REGISTRATIONS.index(value) if value in REGISTRATIONS else len(REGISTRATIONS)
+def _order_of(*words: str) -> Callable[[Any], Any]:
+    """Words in this order, and others after them."""
+    return lambda value: (words.index(value), "") if value in words else (len(words), str(value))
 
 
 #: Which GPUs or cores of a machine (`launch.selection`); or their numbers.
@@ -420,11 +421,6 @@ _CHOICE = matching(
     re.compile(rf"{FIRST}|{CLOSE}|{SPREAD}|(?!.*\b({_NUMBER}),(.*,)?\1\b){_NUMBER}(,{_NUMBER})*"),
     "{key}: {value}: write first, close, spread, or different numbers without spaces, as 0,3.",
 )
-
-
-def _choice_order(value: Any) -> Any:
-    words = (FIRST, CLOSE, SPREAD)
-    return (words.index(value), "") if value in words else (len(words), str(value))
 
 
 #: Every axis that is not a workload's own, in the order of tables.
@@ -480,7 +476,7 @@ AXES: dict[str, Axis] = {
                  flag=Flag(("--cta-policy",), "nccl: thread blocks of a communicator: default, few (efficiency), or "
                            "none where the copy engines can do it (zero).", words=one_of(CTA_POLICIES)))),
         Axis("registration", "how", "how the communicator knows the buffers beforehand", "none",
-             order=_registration_order,
+             order=_order_of(*REGISTRATIONS),
              words=lambda value: "" if value == "none" else f"{value} registration", advised=True, plan_key=PlanKey(
                  "registration", ("none",), of=Registration, optional=True,
                  flag=Flag(("-R", "--registration", "--local_register"), "nccl: buffers that NCCL allocates, "
@@ -512,9 +508,9 @@ AXES: dict[str, Axis] = {
              plan_key=PlanKey("isolation")),
         Axis("affinity", "where", "memory near the cores, or on another node", "near", advised=True,
              plan_key=PlanKey("affinity")),
-        Axis("gpus", "where", "which GPUs of the machine", FIRST, order=_choice_order, advised=True,
+        Axis("gpus", "where", "which GPUs of the machine", FIRST, order=_order_of(FIRST, CLOSE, SPREAD), advised=True,
              plan_key=PlanKey("gpus", check=_CHOICE)),
-        Axis("cores", "where", "which cores of the machine", FIRST, order=_choice_order, advised=True,
+        Axis("cores", "where", "which cores of the machine", FIRST, order=_order_of(FIRST, CLOSE, SPREAD), advised=True,
              plan_key=PlanKey("cores", check=_CHOICE)),
         Axis("storage", "where", "what lies under the files that a program works in", label=_or_none,
              words=_after("on "), advised=True,
