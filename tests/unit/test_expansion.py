@@ -62,6 +62,17 @@ def test_a_choice_of_cores_that_comes_to_the_same_is_left_out_and_said() -> None
     assert chosen["first"] == ("cores", (0, 1), {"last-level cache": 1})
 
 
+def test_gpus_that_come_to_the_same_are_called_gpus() -> None:
+    links = {(0, 1): "NV4", (1, 0): "NV4"}
+    machine = Topology(MACHINE.cores, MACHINE.gpus, links=links)
+    values = {"device": "gpu", "gpus": ("first", "close"), "ranks": (2,), "cores_per_rank": 1}
+    of = expand(msgspec.structs.replace(PLAN, **values), lambda engine: machine)
+    (text,) = of.left_out
+    assert (text.count("gpus"), text.count("cores")) == (2, 0)
+    (choice,) = chosen_in(of)
+    assert (choice.axis, choice.members, choice.pairs) == ("gpus", (0, 1), {"NV4": 1})
+
+
 def test_choices_are_of_the_device_that_the_plan_measures_on() -> None:
     for key, device in (("gpus", "cpu"), ("cores", "gpu")):
         with pytest.raises(PlanError, match=key):

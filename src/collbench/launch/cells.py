@@ -35,12 +35,11 @@ DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 class LaunchCell:
     """One way to start a world: a `Where`, and what the records of its ranks do not say.
 
-    `isolation` is a step of the engine's ladder; None where its boxes isolate nothing. On the host `image` names the
-    environment to use. The first `servers` ranks are parameter servers for the others. `storage` is what lies under the
-    files of its programs; None where it measures none that works in files. `gpus` and `cores` are those of the machine
-    that its ranks get (`launch.selection`). `seccomp` is the filter of system calls in
-    containers. `side` is one of the plan's; where it has `image` in place of one of the plan's images, it `replaces`
-    that one.
+    `isolation` is a step of the engine's ladder; None where its boxes isolate nothing. On the host `image` names
+    the environment to use. The first `servers` ranks are parameter servers for the others. `storage` is what lies
+    under the files of its programs; None where it measures none that works in files. `gpus` and `cores` are those
+    of the machine that its ranks get (`launch.selection`). `seccomp` is the filter of system calls in containers.
+    `side` is one of the plan's; where it has `image` in place of one of the plan's images, it `replaces` that one.
     """
 
     image: str

@@ -108,7 +108,8 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
         alike = first.setdefault((replace(world, gpus=FIRST, cores=FIRST), placement.slots), world)
         if alike is not world:
             left_out += (
-                f"{_choice(world)}: left out, the same as {_choice(alike)} for {counted(world.ranks, 'rank')}",
+                f"{_choice(world, plan.device)}: left out, the same as {_choice(alike, plan.device)} for "
+                f"{counted(world.ranks, 'rank')}",
             )
             continue
         for step in steps_of(ladders[world.policy], len(placement.boxes), plan.isolation):
@@ -132,6 +133,8 @@ def chosen_in(expanded: ExpandedPlan) -> tuple[Chosen, ...]:
     for cell, placement in expanded.placements.items():
         if plan.device == "gpu":
             uuids = [slot.gpu for slot in placement.slots if slot.gpu is not None]
+            if not uuids:  # benchmarks that are skipped where there is no GPU
+                continue
             choice = describe_gpus(machine, cell.gpus, uuids)
         else:
             choice = describe_cores(machine, cell.cores, [slot.cores for slot in placement.slots])
@@ -139,8 +142,8 @@ def chosen_in(expanded: ExpandedPlan) -> tuple[Chosen, ...]:
     return tuple(choices)
 
 
-def _choice(world: LaunchCell) -> str:
-    return f"gpus {world.gpus}" if world.cores == FIRST != world.gpus else f"cores {world.cores}"
+def _choice(world: LaunchCell, device: str) -> str:
+    return f"gpus {world.gpus}" if device == "gpu" else f"cores {world.cores}"
 
 
 def engine_of(plan: Plan, policy: str) -> Engine:

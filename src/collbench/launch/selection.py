@@ -102,9 +102,7 @@ def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chos
 
 def _outlet(topology: Topology, place: int, places: Sequence[int]) -> tuple[float, int, bool] | None:
     """B/s that a GPU can send to these others, over how many NVLinks, and whether over PCI; None: a rate is unknown."""
-    links = [
-        topology.links.get((min(place, other), max(place, other)), "unknown") for other in places if other != place
-    ]
+    links = [topology.links.get((place, other), UNKNOWN) for other in places if other != place]
     over_nvlink = [level_of_link(link) - max(_OVER_PCI.values()) for link in links if link.startswith("NV")]
     outlets = topology.gpus[place].outlets
     nvlinks, pcie = min(sum(over_nvlink), outlets.nvlinks), len(over_nvlink) < len(links)

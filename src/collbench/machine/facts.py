@@ -193,9 +193,8 @@ def topology_here(root: Path = Path("/")) -> Topology:
                   for number in usable)  # fmt: skip
     facts, no_gpus = nvml.gpus(root)
     devices = tuple(device for gpu in facts for device in nvml.slices(gpu))
-    gpus = tuple(
-        TopologyGpu(gpu.uuid, gpu.node or 0, gpu.memory, gpu.exclusive, nvml.outlets(gpu.uuid)) for gpu in devices
-    )  # fmt: skip - node 0 where it is unknown
+    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0, gpu.memory, gpu.exclusive, nvml.outlets(gpu.uuid))
+                 for gpu in devices)  # fmt: skip # node 0 where it is unknown
     return Topology(tuple(processors), gpus, no_gpus, links=nvml.peers([gpu.uuid for gpu in gpus]))
 
 
