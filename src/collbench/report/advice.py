@@ -10,7 +10,6 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
-import msgspec
 from msgspec import to_builtins
 
 from collbench.analysis.advise import (
@@ -197,9 +196,11 @@ def chosen(observed: Observed) -> list[str]:
 
     Beside what a GPU can send at most stands the largest bus bandwidth that was measured.
     """
-    choices = dict.fromkeys(msgspec.json.encode(choice) for manifest in observed.manifests if manifest.experiment
-                            for choice in manifest.experiment.chosen)  # fmt: skip
-    return [_chosen(msgspec.json.decode(choice, type=Chosen), observed) for choice in choices]
+    choices: list[Chosen] = []
+    for manifest in observed.manifests:
+        of_run = manifest.experiment.chosen if manifest.experiment else ()
+        choices += [choice for choice in of_run if choice not in choices]
+    return [_chosen(choice, observed) for choice in choices]
 
 
 def _chosen(choice: Chosen, observed: Observed) -> str:
