@@ -28,4 +28,4 @@ def assert_slept(duets: Sequence[Duet], ranks: int) -> None:
 
 def allowed(one: Slice, ranks: int) -> float:
     """Processor seconds that so many ranks may use in the sleep before a slice."""
-    return ranks * max(RULE.asleep * one.slept, RULE.waking)
+    return ranks * (RULE.asleep * one.slept + RULE.waking)
