@@ -320,3 +320,13 @@ def test_ranks_with_one_version_do_not_differ() -> None:
     """Nor from a server without a GPU, which cannot use its library."""
     assert software_difference([(OURS, ("Open MPI", "5.0.11"))] * 3) is None
     assert software_difference([(OURS,), (OURS, ("NCCL", "2.30.1"))]) is None
+
+
+# Launchers and libraries ----------------------------------------------------------------------------------------------
+
+
+def test_a_launcher_starts_libraries_of_its_pmi() -> None:
+    pairs = {(mine, other) for mine in launcher.OF_MPI for other in launcher.OF_MPI if launcher.starts(mine, other)}
+    same = {(name, name) for name in launcher.OF_MPI}
+    assert pairs == same | {("mpich", "intelmpi"), ("intelmpi", "mpich")}
+    assert not launcher.starts("openmpi", "unknown")

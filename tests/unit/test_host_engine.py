@@ -180,6 +180,18 @@ def test_the_library_of_the_environment_beside_an_image(
     assert asked == [(tmp_path, vendor)]
 
 
+@pytest.mark.parametrize("key", ["libraries", "preload"])
+def test_behind_the_abi_another_library_may_stand(tmp_path: Path, holding: Holding, key: str) -> None:
+    """Its ranks are started as those of that library."""
+    holding("intelmpi")
+    environments = {"mpich": str(executable(tmp_path))}
+    behind = of_plan(images=("mpich",), environments=environments, **{key: ("/intel/lib/libmpi_abi.so.1",)})
+    assert stack_of(behind, "mpich", look_beside(behind, "mpich", "mpich")).launcher.vendor == "intelmpi"
+    for path in ("/intel/lib/libmpi.so.12", "/lib/libnccl.so.2"):
+        with pytest.raises(PlanError):
+            look_beside(of_plan(images=("mpich",), environments=environments, **{key: (path,)}), "mpich", "mpich")
+
+
 @pytest.mark.parametrize(("benchmark", "wanted"), [("parameter_server", "torch"), ("stream", "")])
 def test_ranks_of_a_program_are_started_by_the_images_library(holding: Holding, benchmark: str, wanted: str) -> None:
     """Else the host would start by mpirun what torchrun starts in the container. One rank needs no library."""

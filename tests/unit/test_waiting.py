@@ -127,6 +127,8 @@ def test_one_cause_is_one_text_whatever_rank_and_folder_it_met() -> None:
     other = log_of(said.format(3, "0x7fff00", "12 records are", "/lustre/b", "/lustre/b"))
     assert first.message == other.message
     assert "/lustre" not in first.message and "sbuf" in first.message
+    refused = (log_of(f"collbench: plan /tmp/collbench-{name}/plan.json: backend mpi: none") for name in ("a", "b"))
+    assert {log.message for log in refused} == {": backend mpi: none"}
 
 
 @pytest.mark.parametrize(("most", "left"), [(20, "one two three"), (13, "one two three"), (12, "one two"), (2, "on")])

@@ -115,7 +115,7 @@ def refuse_foreign_launcher(mpi: Any, started_by: Launcher) -> None:
 
     Raises WorldMismatch: they differ.
     """
-    if started_by.kind in launcher.OF_MPI and started_by.kind != vendor(mpi):
+    if started_by.kind in launcher.OF_MPI and not launcher.starts(started_by.kind, vendor(mpi)):
         raise WorldMismatch(
             f"started by {started_by.title} with {started_by.size} processes, but mpi4py uses {version_line(mpi)} "
             f"({library_path() or 'path unknown'}): that would be {started_by.size} worlds of size 1. "

@@ -18,7 +18,7 @@ from collbench.doctor import Finding, Machine, Problem, Severity, check, finding
 from collbench.errors import BackendUnavailable, WorldMismatch, to_install
 from collbench.machine import attach_probe
 from collbench.machine.cgroup import disks, under
-from collbench.machine.launcher import OF_MPI
+from collbench.machine.launcher import OF_MPI, starts
 from collbench.schema.manifest import Disk
 from collbench.units import format_bytes
 
@@ -91,7 +91,7 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
         return finding(f"{seen}; {program}", Problem("unknown", cause, f"if it belongs to another MPI, {_WORLDS}", fix))
     program_vendor, version = product
     difference = None
-    if program_vendor != library.vendor:
+    if not starts(program_vendor, library.vendor):
         cause = f"{program} belongs to {version}, mpi4py uses {library.version}"
         difference = Problem("fail", cause, _WORLDS, fix)
     elif version.rpartition(" ")[0] == library.version.rpartition(" ")[0] and version != library.version:

@@ -18,7 +18,7 @@ _TITLE: dict[LauncherKind, str] = {"openmpi": "Open MPI's mpirun", "mpich": "MPI
                                    "intelmpi": "Intel MPI's mpiexec", "torchrun": "torchrun", "slurm": "srun",
                                    "none": "no launcher"}  # fmt: skip
 
-#: Those of an MPI: they and its library must belong together.
+#: Those of an MPI: see `starts`.
 OF_MPI = ("openmpi", "mpich", "intelmpi")
 
 #: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. Wheels have no other.
@@ -32,6 +32,11 @@ _VARIABLES: dict[LauncherKind, tuple[str, str, str]] = {
     "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     "slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 }
+
+
+def starts(of_launcher: str, of_library: str) -> bool:
+    """Whether one MPI's launcher starts ranks of another's library: both speak one PMI, as MPICH and Intel MPI do."""
+    return of_launcher == of_library or PMI.get(of_launcher, of_launcher) == PMI.get(of_library)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,8 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
     """What the environment beside an image holds. `in_image` is the library in the image; empty: nobody looked.
 
     Raises:
-        PlanError: it holds another library than the image, or it is not known which one the image holds.
+        PlanError: it holds another library than the image, or it is not known which one the image holds. Behind MPI's
+            ABI another one may stand: ranks are then started as that one's are, by the environment's own mpirun.
     """
     environment, before = find_environment(image, plan.environments.get(image)), os.environ.get(LIBRARY_PATH, "")
     vendor = in_image if communicates(plan) else ""
@@ -140,7 +141,7 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
             raise PlanError(f"image {image!r}: the plan has no containers, so the image's name must say which library "
                             f"the host is to use: {', '.join(launchers.names())}.")  # fmt: skip
     contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
-    if vendor and contents.vendor != vendor:
+    if vendor and contents.vendor != vendor and not replaces_abi(plan):
         raise PlanError(
             f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
@@ -148,6 +149,11 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
         )
     title = f"the environment beside {image} ({environment})"
     return Look(contents, str(environment), title, library_path=before)
+
+
+def replaces_abi(plan: Plan) -> bool:
+    """Whether a library that the plan puts in front is an MPI with the ABI of MPI 5, in place of the environment's."""
+    return any(Path(path).name.startswith("libmpi_abi.so") for path in (*plan.libraries, *plan.preload))
 
 
 def _another_way(image: str) -> str:
