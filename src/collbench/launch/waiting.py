@@ -34,8 +34,10 @@ TAIL = 12
 MESSAGE_LINES, LONGEST_MESSAGE = 40, 450
 
 #: What differs from launch to launch where the cause is one: the rank that says it first, addresses in its memory, and
-#: where its plan and records were, a folder that is gone with the launch. The lines themselves stay among the last ones.
-_OF_A_LAUNCH = re.compile(r"^rank \d+: |^plan \S+/plan\.json: |(?<=\b0x)[0-9a-f]{4,}|\.? \d+ records? (?:is|are) in \S+: collbench show \S+$")
+#: where its plan and records were, folders that are gone with the launch. The lines themselves stay among the last.
+_OF_A_LAUNCH = re.compile(
+    r"^rank \d+: |^plan \S+/plan\.json: |(?<=\b0x)[0-9a-f]{4,}|\.? \d+ records? (?:is|are) in \S+: collbench show \S+$"
+)
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
