@@ -39,8 +39,11 @@ OPERATOR = {
         "OMPI_MCA_orte_set_default_slots": "1", "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
     },
     "mpich": {"HYDRA_HOST_FILE": HOSTFILE, "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10"},
+    "intelmpi": {
+        "I_MPI_HYDRA_HOST_FILE": HOSTFILE, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "-o ConnectionAttempts=10",
+    },
 }  # fmt: skip
-LINE = {"openmpi": "{host} slots={slots}\n", "mpich": "{host}:{slots}\n"}
+LINE = {"openmpi": "{host} slots={slots}\n", "mpich": "{host}:{slots}\n", "intelmpi": "{host}:{slots}\n"}
 
 
 @dataclass
@@ -180,7 +183,7 @@ def pods(request: pytest.FixtureRequest, started: Started, tmp_path: Path) -> It
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("pods", ["openmpi", "mpich"], indirect=True)
+@pytest.mark.parametrize("pods", list(OPERATOR), indirect=True)
 def test_a_rank_in_each_worker(pods: Pods) -> None:
     code, output = pods.launch()
     assert code == 0, output

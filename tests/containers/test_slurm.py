@@ -1,4 +1,4 @@
-"""Launches on a Slurm cluster of containers: real srun, both MPIs and torch, Charliecloud, and what may go wrong."""
+"""Launches on a Slurm cluster of containers: real srun, every MPI and torch, Charliecloud, and what may go wrong."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ folder = "{folder}"
 cores = 1
 runtime = "{runtime}"
 images = {{ openmpi = "/shared/img/openmpi" }}
-environments = {{ openmpi = "{openmpi}", mpich = "/opt/collbench", torch = "/opt/collbench" }}
+environments = {{ openmpi = "{openmpi}", {others} }}
 time = "10"
 options = {options}
 {more}
 """
+
+OTHERS = ", ".join(f'"{name}" = "/opt/collbench"' for name in ("openmpi-4.1", "mpich", "intelmpi", "torch"))
 
 
 #: Ctrl-C, which `docker exec` does not pass on.
@@ -93,7 +95,7 @@ class Cluster(ToySlurm):
         self, runtime: str = "none", options: str = "[]", more: str = "", openmpi: str = "/opt/collbench",
         folder: str = "/shared/collbench",
     ) -> None:  # fmt: skip
-        given = {"runtime": runtime, "options": options, "more": more, "openmpi": openmpi}
+        given = {"runtime": runtime, "options": options, "more": more, "openmpi": openmpi, "others": OTHERS}
         self.write("site.toml", SITE.format(folder=folder, **given))
 
     def with_other_clocks(self) -> None:
@@ -143,8 +145,8 @@ def cluster(request: pytest.FixtureRequest, started: Started, tmp_path: Path) ->
         shutil.rmtree(share, ignore_errors=True)
 
 
-@pytest.mark.parametrize("cluster", [("openmpi",), ("mpich",)], indirect=True)
-def test_both_libraries_over_two_nodes(cluster: Cluster) -> None:
+@pytest.mark.parametrize("cluster", [("openmpi",), ("openmpi-4.1",), ("mpich",), ("intelmpi",)], indirect=True)
+def test_every_library_over_two_nodes(cluster: Cluster) -> None:
     image = cluster.image.rpartition("/")[2]
     cluster.plan(image, launches=2)
     cluster.site()
@@ -207,7 +209,7 @@ def temporary_folders(cluster: Cluster) -> str:
     return "".join(cluster.root(node, "sh", "-c", "ls -d /tmp/collbench-* 2>/dev/null; true") for node in range(2))
 
 
-@pytest.mark.parametrize("cluster", [("openmpi", 2), ("mpich", 2)], indirect=True)
+@pytest.mark.parametrize("cluster", [("openmpi", 2), ("openmpi-4.1", 2), ("mpich", 2), ("intelmpi", 2)], indirect=True)
 def test_two_steps_on_the_same_cores_take_turns(cluster: Cluster) -> None:
     of_two_cores(cluster)
     done = cluster.launch("--out", "run")

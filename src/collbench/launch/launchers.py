@@ -236,7 +236,8 @@ def _intelmpi_across(hosts: Hosts, program: Argv) -> Argv:
 
 
 def _intelmpi_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
-    return ("mpiexec", "-launcher", "ssh", "-f", hostfile, "-n", str(ranks), *program)
+    """A machine file: of a host file (`-f`) it takes no numbers, and fills the first host."""
+    return ("mpiexec", "-launcher", "ssh", "-machinefile", hostfile, "-n", str(ranks), *program)
 
 
 def _intelmpi_transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
@@ -251,7 +252,8 @@ INTELMPI = RankLauncher(
     vendor="intelmpi", pmi=PMI["intelmpi"], operator="Intel", relays=True,
     local=_intelmpi_local, across=_intelmpi_across, over_ssh=_intelmpi_over_ssh, transport=_intelmpi_transport,
     quiet=lambda line: _INTELMPI_OWN.search(line) is not None,
-    environment={"I_MPI_PIN": "0", "I_MPI_DEBUG": "5"}, verbose=("I_MPI_DEBUG",),  # ranks bind themselves
+    # ranks bind themselves; from 4 on I_MPI_DEBUG gathers pinning from all of them, and hangs where one lacks it
+    environment={"I_MPI_PIN": "0", "I_MPI_DEBUG": "5"},
 )  # fmt: skip
 
 
