@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
 from math import comb
 
 from collbench.errors import PlanError
@@ -82,11 +82,28 @@ def cores_for(topology: Topology, choice: str, ranks: int, each: int) -> tuple[C
         return tuple(ordered[i % len(ordered)] for i in range(needed))
     whole = list({core.physical: core for core in reversed(ordered)}.values())
     candidates = whole if needed <= len(whole) else ordered
-    candidates = sorted(candidates, key=lambda core: (core.socket, core.node, core.cache, core.physical, core.number))
-    blocks = [candidates[first : first + each] for first in range(0, len(candidates) - each + 1, each)]
+    blocks = _blocks(candidates, ranks, each)
     pairs = combinations(range(len(blocks)), 2)
     levels = _matrix(len(blocks), {(i, j): level_of_cores(blocks[i][0], blocks[j][0]) for i, j in pairs})
     return tuple(core for index in select(levels, ranks, choice) for core in blocks[index])
+
+
+def _branch(core: Core) -> tuple[int, ...]:
+    return (core.socket, core.node, core.cache, core.physical, core.number)
+
+
+def _blocks(cores: Sequence[Core], ranks: int, each: int) -> list[list[Core]]:
+    """Blocks to choose from: within a core, else a cache, node, socket; where too few, all of them and wider ones."""
+    blocks: list[list[Core]] = []
+    left = sorted(cores, key=_branch)
+    for depth in (4, 3, 2, 1, 0):
+        if len(blocks) >= ranks:
+            break
+        branches = [list(branch) for _, branch in groupby(left, key=lambda core: _branch(core)[:depth])]
+        cut = [branch[i : i + each] for branch in branches for i in range(0, len(branch) - each + 1, each)]
+        blocks += cut[: ranks - len(blocks)] if blocks else cut
+        left = [core for branch in branches for core in branch[len(branch) - len(branch) % each :]]
+    return sorted(blocks, key=lambda block: _branch(block[0]))
 
 
 def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chosen:
