@@ -37,7 +37,7 @@ from collbench.report.advice import complete, document
 from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Chosen, Library
 from collbench.schema.record import ResultCheck
-from collbench.schema.store import SIDES
+from collbench.schema.store import SIDES, Moment, YardstickReading, append_reading
 
 Golden = Callable[[str, str], None]
 Cells = Mapping[Case, Sequence[Entry]]
@@ -200,18 +200,29 @@ def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: 
     assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
 
 
-def test_what_a_choice_of_gpus_came_to_stands_beside_the_bandwidth_it_reached(
+def test_what_a_choice_came_to_stands_beside_its_bound_and_the_bandwidth_it_reached(
     here: Collbench, tmp_path: Path, golden: Golden
 ) -> None:
-    """An all-reduce of 1 KiB on two ranks in 1 ns: 1024 GB/s; in 2 ns half of it."""
+    """An all-reduce of 1 KiB on two ranks in 1 ns: 1024 GB/s; in 2 ns half of it. Cores read and write 60 GB/s."""
     host = made_case(image="openmpi")
-    cells = {host: [2e-9] * 8, host.having(gpus="close"): [1e-9] * 8}
     close = Chosen(axis="gpus", choice="close", ranks=2, members=(0, 3), pairs={"NV4": 1}, limit=106e9, nvlinks=4)
     first = Chosen(axis="gpus", choice="first", ranks=2, members=(0, 1), pairs={"SYS": 1}, limit=31.5e9, pcie=True)
-    run = write_run(
-        tmp_path / "run", cells, experiment=made_runs.experiment(("openmpi",), chosen=(first, close), launches=8)
+    spread_ = Chosen(axis="cores", choice="spread", ranks=2, members=(0, 8), pairs={"no socket": 1})
+    cells = {host: [2e-9] * 8, host.having(gpus="close"): [1e-9] * 8}
+    gpus = write_run(
+        tmp_path / "gpus", cells, experiment=made_runs.experiment(("openmpi",), chosen=(first, close), launches=8)
     )
-    golden("advise-choices.txt", here("advise", run).out)
+    cells = {host: [2e-7] * 8, host.having(cores="spread"): [1e-7] * 8}
+    cores = write_run(
+        tmp_path / "cores", cells, experiment=made_runs.experiment(("openmpi",), chosen=(spread_,), launches=8)
+    )
+    there, before = host.having(cores="spread"), [56.0, 60.0, 64.0]
+    readings: list[tuple[Case, Moment, float]] = [(there, "after", 6.0), (host, "before", 9.0)]
+    for case, moment, copy in [*((there, "before", rate) for rate in before), *readings]:
+        append_reading(cores, YardstickReading(
+            launch=0, sequence=0, cells=(case.where,), cores="0,8", moment=moment, monotonic=0.0, wall=0.0,
+            values={"copy": copy}))  # fmt: skip
+    golden("advise-choices.txt", "\n".join(here("advise", run).out for run in (gpus, cores)))
 
 
 # The best of many options may be the best by chance -------------------------------------------------------------------

@@ -27,6 +27,7 @@ from collbench.analysis.advise import (
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.options import Option, Question
+from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, in_place_order, is_program, operation, variant
@@ -34,6 +35,7 @@ from collbench.report.numbers import change, digits, extent, format_rate, interv
 from collbench.report.tables import Table, in_columns_of, more, without_empty
 from collbench.report.verdict import reason, ways_to_tell
 from collbench.schema.manifest import Chosen
+from collbench.schema.store import YardstickReading, read_readings
 from collbench.units import counted, format_duration, format_size
 
 #: The most sizes in a grid, which has a column for each; rows of options of one grid, and of each of two; rows of a
@@ -191,31 +193,56 @@ def _alone(question: Question) -> str:
 # The first screen.
 
 
-def chosen(observed: Observed) -> list[str]:
-    """`gpus close, 4 ranks: 0, 1, 2, 3 (2 pairs NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
+def chosen(runs: Sequence[Observed]) -> list[str]:
+    """`gpus close, 4 ranks: 0, 1, 2, 3 (pairs: 2 NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
 
-    Beside what a GPU can send at most stands the largest bus bandwidth that was measured.
+    Beside what a GPU can send, or a rank copy, stands the largest bus bandwidth that was measured.
     """
     choices: list[Chosen] = []
-    for manifest in observed.manifests:
-        of_run = manifest.experiment.chosen if manifest.experiment else ()
-        choices += [choice for choice in of_run if choice not in choices]
-    return [_chosen(choice, observed) for choice in choices]
+    for experiment in (manifest.experiment for run in runs for manifest in run.manifests):
+        choices += [choice for choice in (experiment.chosen if experiment else ()) if choice not in choices]
+    folders = (
+        [folder for run in runs for _, folder in run.folders] if any(one.axis == "cores" for one in choices) else []
+    )
+    readings = [reading for folder in folders for reading in read_readings(folder)]
+    cells = [cell for run in runs for cell in run.cells.values()]
+    return [f"{_chosen(choice)}{_bound(choice, readings)}{_reached(choice, cells)}" for choice in choices]
 
 
-def _chosen(choice: Chosen, observed: Observed) -> str:
-    share = "share a " * (choice.axis == "cores")
-    pairs = ", ".join(f"{number} {share}{name}" for name, number in choice.pairs.items())
-    text = f"{choice.axis} {choice.choice}, {counted(choice.ranks, 'rank')}: {', '.join(map(str, choice.members))}"
-    text += f" (pairs: {pairs})" if pairs else ""
-    if choice.limit is None:
-        return text
-    ways = [counted(choice.nvlinks, "NVLink")] * bool(choice.nvlinks) + ["PCIe"] * choice.pcie
-    rates = [cell.work.amount * (cell.work.bus_factor or 0.0) / median(cell.medians) / 1e9
-             for case, cell in observed.cells.items()
-             if case[choice.axis] == choice.choice and case.where.ranks == choice.ranks and cell.medians]  # fmt: skip
-    reached = f"; largest bus bandwidth measured {format_rate(max(rates))} GB/s" if rates else ""
-    return f"{text}: a GPU can send {format_rate(choice.limit / 1e9)} GB/s ({', '.join(ways)}){reached}"
+def _chosen(choice: Chosen) -> str:
+    pairs, members = f" (pairs: {_pairs(choice)})" if choice.pairs else "", ", ".join(map(str, choice.members))
+    return f"{choice.axis} {choice.choice}, {counted(choice.ranks, 'rank')}: {members}{pairs}"
+
+
+def _pairs(choice: Chosen) -> str:
+    """`2 NV4, 4 NODE`; of cores `1 share a memory node, 5 share no socket`."""
+    article = {"gpus": "", "cores": "share a "}[choice.axis]
+    return ", ".join(f"{n} {article}{name}" for name, n in choice.pairs.items()).replace(" a no ", " no ")
+
+
+def _bound(choice: Chosen, readings: Iterable[YardstickReading]) -> str:
+    """With the source of the rates. What a rank copies is half of what its cores read and write."""
+    if choice.limit is not None:
+        ways = [f"{counted(choice.nvlinks, 'NVLink')} at NVML's rate"] * bool(choice.nvlinks)
+        ways += ["PCIe at NVML's generation and width"] * choice.pcie
+        return f": a GPU can send {format_rate(choice.limit / 1e9)} GB/s ({', '.join(ways)})"
+    copied = [copy for reading in readings if reading.moment == "before" and (copy := reading.values.get("copy"))
+              and choice.axis == "cores" and all((where.cores, where.ranks) == (choice.choice, choice.ranks)
+                                                 for where in reading.cells)]  # fmt: skip
+    if not copied:
+        return ""
+    rate = format_rate(median(copied) / 2 / choice.ranks)
+    return f": a rank can copy {rate} GB/s while all do (yardstick copy, median of {counted(len(copied), 'reading')})"
+
+
+def _reached(choice: Chosen, cells: Iterable[Cell]) -> str:
+    rates = [(cell.work.amount * cell.work.bus_factor / median(cell.medians) / 1e9, cell.case["size"])
+             for cell in cells if min(cell.medians, default=0.0) > 0 and cell.work.bus_factor
+             and (cell.case[choice.axis], cell.case.where.ranks) == (choice.choice, choice.ranks)]  # fmt: skip
+    if not rates:
+        return ""
+    rate, size = max(rates)
+    return f"; largest bus bandwidth measured {format_rate(rate)} GB/s, at {format_size(size)}"
 
 
 def brief(
