@@ -15,6 +15,7 @@ from collbench.errors import PlanError
 from collbench.launch import selection
 from collbench.launch.selection import (
     cores_for,
+    describe_cores,
     describe_gpus,
     gpus_for,
     level_of_cores,
@@ -117,7 +118,8 @@ def test_what_the_gpu_with_the_least_can_send(
 ) -> None:
     chosen = describe_gpus(with_outlets(MACHINES[name], nvlinks), "close", [f"GPU-{i}" for i in members])
     assert (chosen.limit, chosen.nvlinks, chosen.pcie) == expected
-    assert (chosen.members, sum(chosen.pairs.values())) == (members, comb(len(members), 2))
+    pairs = comb(len(members), 2)
+    assert (chosen.members, sum(chosen.pairs.values()), chosen.of) == (members, pairs, len(MACHINES[name].gpus))
 
 
 def test_what_gpus_can_send_is_unknown_where_a_rate_is_or_where_there_is_one() -> None:
@@ -224,6 +226,11 @@ def test_the_only_thread_of_a_core_that_may_be_used_counts_as_the_core() -> None
     cores = (Core(0, 0, 0), Core(4, 0, 0), Core(5, 0, 1), Core(6, 0, 2))
     for choice in ("first", "close", "spread"):
         assert [core.number for core in cores_for(Topology(cores), choice, 3, 1)] == [0, 5, 6]
+
+
+def test_a_choice_is_of_cores_not_of_hardware_threads() -> None:
+    chosen = describe_cores(Topology(EPYC), "spread", [{0, 16}, {8}])
+    assert (chosen.of, chosen.members, chosen.pairs) == (16, (0, 16, 8), {"socket": 1})
 
 
 def test_hardware_threads_are_used_where_cores_do_not_suffice() -> None:

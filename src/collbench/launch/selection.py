@@ -113,8 +113,8 @@ def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chos
     outlets = [_outlet(topology, place, places) for place in places] if len(places) > 1 else [None]
     known = [outlet for outlet in outlets if outlet is not None]
     limit, nvlinks, pcie = min(known) if known and len(known) == len(outlets) else (None, 0, False)
-    return Chosen(axis="gpus", choice=choice, ranks=len(uuids), members=tuple(places), pairs=dict(pairs), limit=limit,
-                  nvlinks=nvlinks, pcie=pcie)  # fmt: skip
+    return Chosen(axis="gpus", choice=choice, ranks=len(uuids), members=tuple(places), of=len(topology.gpus),
+                  pairs=dict(pairs), limit=limit, nvlinks=nvlinks, pcie=pcie)  # fmt: skip
 
 
 def _outlet(topology: Topology, place: int, places: Sequence[int]) -> tuple[float, int, bool] | None:
@@ -138,7 +138,7 @@ def describe_cores(topology: Topology, choice: str, slots: Sequence[Collection[i
     known = {core.number: core for core in topology.cores}
     first = [known[min(slot)] for slot in slots]
     pairs = Counter(_IN_COMMON[level_of_cores(a, b)] for a, b in combinations(first, 2))
-    return Chosen(axis="cores", choice=choice, ranks=len(slots),
+    return Chosen(axis="cores", choice=choice, ranks=len(slots), of=len({core.physical for core in topology.cores}),
                   members=tuple(core for slot in slots for core in sorted(slot)), pairs=dict(pairs))  # fmt: skip
 
 
