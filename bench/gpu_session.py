@@ -34,6 +34,9 @@ VARIABLES = {
 }
 STUCK = "30s"  # without progress, a run ends by itself
 SMOKE = "launch/choi2021-gpu-smoke.toml"
+WHICH, AFFINITY = "launch/which-gpus.toml", "launch/gpu-affinity.toml"
+#: What is shorter here than in the plan of the paper: there are no containers, and little time.
+SHORTER = {'policies = ["host", "multi"]': 'policies = ["host"]', "iters = 20": "iters = 5"}
 SWEEP = """\
 title = "all-reduce on GPUs"
 collectives = ["allreduce"]
@@ -63,10 +66,14 @@ align = "barrier"
 
 
 class Plan:
-    """The steps. `work` holds the environment and the runs; `module` is run as collbench."""
+    """The steps. `work` holds the environment and the runs; `module` is run as collbench.
 
-    def __init__(self, work: Path, module: str, ranks: int, mpi: str) -> None:
+    The machine has so many `gpus`, and memory `nodes` with cores that may be used.
+    """
+
+    def __init__(self, work: Path, module: str, ranks: int, mpi: str, gpus: int, nodes: int) -> None:
         self.work, self.module, self.ranks, self.mpi = work, module, ranks, mpi
+        self.gpus, self.nodes = gpus, nodes
         self.python = str(work / "venv" / "bin" / "python")
 
     def steps(self) -> Iterator[Step]:
@@ -81,8 +88,6 @@ class Plan:
             flags = ("--registration", str(number), "--rounds", "6", "--limit", "150")
             argv = self.program("gpu_peer.py", *self.here(), *flags)
             yield Step(f"registration-{number}", 160, argv, on_request=True)
-        which = (self.python, "-m", self.module, "launch", "launch/which-gpus.toml", "--out")
-        yield Step("which-gpus", 300, (*which, str(self.work / "results" / "which-gpus")), on_request=True)
         yield Step("floor", 75, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
         yield Step("copies", 55, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
         yield from self.suites()
@@ -96,6 +101,7 @@ class Plan:
         plan = str(self.plan("selftest", SELFTEST))
         selftest = (self.python, "-m", self.module, "selftest", "-n", str(self.ranks), "--plan", plan)
         yield Step("selftest", 10, selftest, stretches=True)
+        yield from self.choices()
         for tool in ("memcheck", "racecheck"):
             checked = ("compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9")
             suite = (self.python, "-m", self.module, "suite", *SMALL)
@@ -104,6 +110,22 @@ class Plan:
             yield Step(
                 f"tests-{file.stem.removeprefix('test_')}", 5, self.pytest(file), self.for_tests(), stretches=True
             )
+
+    def choices(self) -> Iterator[Step]:
+        """All choices of GPUs, and of memory near and far from one: as many of six blocks as there is time for."""
+        lacking = "" if self.gpus > 1 else f"needs several GPUs, here {self.gpus}"
+        yield Step("which-gpus", 25, self.launch("which-gpus", ROOT / WHICH), stretches=True, lacking=lacking)
+        lacking = "" if self.nodes > 1 else f"needs several memory nodes with cores, here {self.nodes}"
+        text = (ROOT / AFFINITY).read_text(encoding="utf-8")
+        for words, shorter in SHORTER.items():
+            text = text.replace(words, shorter)
+        argv = self.launch("gpu-affinity", self.plan("gpu-affinity", text))
+        yield Step("gpu-affinity", 20, argv, stretches=True, lacking=lacking)
+
+    def launch(self, name: str, plan: Path) -> tuple[str, ...]:
+        """Six launches of each cell, on the host, in a run that is kept."""
+        where = ("--out", str(self.work / "results" / name), "--launches", "6")
+        return (self.python, "-m", self.module, "launch", str(plan), *where)
 
     def suites(self) -> Iterator[Step]:
         """Benchmarks of one GPU, in runs that are kept: what is worth most comes first, for a step that is cut off."""
@@ -163,6 +185,11 @@ def chosen(steps: list[Step], words: list[str]) -> list[Step]:
     return [step for step in steps if step in usual or any(word in step.name for word in words)]
 
 
+def memory_nodes(root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """With cores that this process may use."""
+    return len({node.name for core in os.sched_getaffinity(0) for node in root.glob(f"cpu{core}/node[0-9]*")})
+
+
 def hold_open(devices: Path = Path("/dev")) -> list[int]:
     """Keep the GPUs' device files open, else the driver starts a GPU anew for every launch. Needs no context on it."""
     held = []
@@ -185,7 +212,8 @@ def main() -> None:
     asked = parser.parse_intermixed_args()
     end_on_sigterm()
     work, out = OUT / "gpu-work", asked.out.absolute()
-    steps = chosen(list(Plan(work, asked.module, asked.ranks or max(len(gpus()), 1), asked.mpi).steps()), asked.words)
+    plan = Plan(work, asked.module, asked.ranks or max(len(gpus()), 1), asked.mpi, len(gpus()), memory_nodes())
+    steps = chosen(list(plan.steps()), asked.words)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     out.mkdir(parents=True, exist_ok=True)

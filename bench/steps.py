@@ -32,7 +32,8 @@ class Step:
     """A command that may take `limit` seconds.
 
     `stretches`: it may also take what earlier steps left of theirs. `needed`: without it no other step can work.
-    `codes`: exit codes that are no failure. `on_request`: only by a word of its name.
+    `codes`: exit codes that are no failure. `on_request`: only by a word of its name. `lacking`: what this machine does
+    not have of what it needs, for which it is skipped.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Step:
     needed: bool = False
     codes: tuple[int, ...] = (0,)
     on_request: bool = False
+    lacking: str = ""
 
 
 class Session:
@@ -65,6 +67,9 @@ class Session:
     def run(self, steps: Sequence[Step]) -> None:
         """All of them, in this order."""
         for number, step in enumerate(steps):
+            if step.lacking:
+                self.say(f"skip  {step.name}: {step.lacking}")
+                continue
             allowed = allowance(step, steps[number + 1 :], self._until - time.monotonic())
             if allowed < SHORTEST:
                 self._failure(f"SKIP  {step.name}: no time left")
@@ -101,7 +106,7 @@ class Session:
 
 def allowance(step: Step, later: Sequence[Step], left: float) -> float:
     """Seconds for a step, of those that are left for it and for later ones, to whom stays what they were promised."""
-    spare = left - sum(one.limit for one in later)
+    spare = left - sum(one.limit for one in later if not one.lacking)
     return min(left, max(step.limit, spare) if step.stretches else step.limit)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.unit import made_runs
@@ -37,7 +38,7 @@ from collbench.report.advice import complete, document
 from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Chosen, Library
 from collbench.schema.record import ResultCheck
-from collbench.schema.store import SIDES
+from collbench.schema.store import SIDES, Moment, YardstickReading, append_reading
 
 Golden = Callable[[str, str], None]
 Cells = Mapping[Case, Sequence[Entry]]
@@ -200,18 +201,91 @@ def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: 
     assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
 
 
-def test_what_a_choice_of_gpus_came_to_stands_beside_the_bandwidth_it_reached(
+#: Of eight GPUs, four on each socket, of which each has its NVLink pair on the other one.
+FOUR_GPUS = (
+    Chosen(axis="gpus", choice="first", ranks=4, members=(0, 1, 2, 3), of=8, pairs={"PHB": 6}, limit=60e9, pcie=True),
+    Chosen(axis="gpus", choice="close", ranks=4, members=(0, 1, 4, 5), of=8, pairs={"NV4": 2, "PHB": 2, "SYS": 2},
+           limit=160e9, nvlinks=4, pcie=True),
+    Chosen(axis="gpus", choice="spread", ranks=4, members=(0, 1, 6, 7), of=8, pairs={"PHB": 2, "SYS": 4}, limit=60e9,
+           pcie=True),
+)  # fmt: skip
+TWO_CORES = (
+    Chosen(axis="cores", choice="first", ranks=2, members=(0, 1), of=16, pairs={"last-level cache": 1}),
+    Chosen(axis="cores", choice="spread", ranks=2, members=(0, 8), of=16, pairs={"no socket": 1}),
+)
+
+
+def choices(path: Path, chosen: Sequence[Chosen], us: Mapping[Case, Sequence[float]]) -> Path:
+    """A run in which each case takes so many microseconds with each choice."""
+    cells = {case.having(ranks=one.ranks, **{one.axis: one.choice}): around(time)
+             for case, times in us.items() for one, time in zip(chosen, times, strict=True)}  # fmt: skip
+    return write_run(path, cells, experiment=made_runs.experiment(("a",), chosen=tuple(chosen)))
+
+
+def by_choice(first: Sequence[float], *others: Sequence[float]) -> dict[Case, Sequence[float]]:
+    """Microseconds at 8 bytes, 1 MiB and 256 MiB."""
+    return dict(zip([HOST.having(size=size) for size in (8, 1 << 20, 1 << 28)], (first, *others), strict=True))
+
+
+def test_a_choice_of_gpus_or_cores_is_advised_by_its_members_with_what_the_others_cost(
     here: Collbench, tmp_path: Path, golden: Golden
 ) -> None:
-    """An all-reduce of 1 KiB on two ranks in 1 ns: 1024 GB/s; in 2 ns half of it."""
-    host = made_case(image="openmpi")
-    cells = {host: [2e-9] * 8, host.having(gpus="close"): [1e-9] * 8}
-    close = Chosen(axis="gpus", choice="close", ranks=2, members=(0, 3), pairs={"NV4": 1}, limit=106e9, nvlinks=4)
-    first = Chosen(axis="gpus", choice="first", ranks=2, members=(0, 1), pairs={"SYS": 1}, limit=31.5e9, pcie=True)
-    run = write_run(
-        tmp_path / "run", cells, experiment=made_runs.experiment(("openmpi",), chosen=(first, close), launches=8)
+    """Close is the best but at 8 bytes; then first is nowhere slower; then spread is, at the largest size."""
+    slower = by_choice((10, 10, 10), (131, 100, 150), (6550, 5000, 10500))
+    equal = by_choice((10, 10, 13.1), (100, 100.2, 210), (6000, 6000, 12000))
+    turned = by_choice((10, 12, 15), (100, 100, 150), (14000, 10500, 7000))
+    few = {HOST: (10.0, 20.0)}
+    runs = [choices(tmp_path / f"{n}", FOUR_GPUS, us) for n, us in enumerate((slower, equal, turned))]
+    runs.append(choices(tmp_path / "places", TWO_CORES, {HOST: (10, 15), MULTI: (12, 30)}))
+    runs.append(
+        choices(tmp_path / "listed", [msgspec.structs.replace(FOUR_GPUS[1], choice="0,1,4,5"), FOUR_GPUS[2]], few)
     )
-    golden("advise-choices.txt", here("advise", run).out)
+    summed = {HOST.having(op=op, size=case["size"]): us for op in ("sum", "min", "max") for case, us in slower.items()}
+    runs.append(choices(tmp_path / "summed", FOUR_GPUS, summed))
+    golden("advise-members.txt", "\n".join(here("advise", run).out for run in runs))
+
+
+def test_members_of_a_choice_are_those_of_its_number_of_ranks(here: Collbench, tmp_path: Path) -> None:
+    two = tuple(msgspec.structs.replace(one, ranks=2, members=one.members[1:3]) for one in FOUR_GPUS)
+    run = choices(tmp_path / "run", (*FOUR_GPUS, *two), {HOST: (10, 20, 30, 10, 20, 30)})
+    entries = json.loads(here("advise", run, "--style", "json").out)["advice"]
+    known = [{name: tuple(one["members"]) for name, one in entry["chosen"].items()} for entry in entries]
+    assert known == [{f"gpus {one.choice}": one.members for one in of_ranks} for of_ranks in (FOUR_GPUS, two)]
+
+
+def test_a_choice_that_came_to_two_things_has_no_members(tmp_path: Path) -> None:
+    other = msgspec.structs.replace(FOUR_GPUS[1], members=(2, 3, 6, 7))
+    run = choices(tmp_path / "run", (*FOUR_GPUS, other), {HOST: (10, 20, 30, 20)})
+    (advice,) = advice_on(run)
+    known = {option["gpus"] or "first": advice.question.chosen(option) for option in advice.question.options}
+    assert known == {"first": FOUR_GPUS[0], "close": None, "spread": FOUR_GPUS[2]}
+
+
+def test_what_a_choice_came_to_stands_beside_its_bound_and_the_bandwidth_it_reached(
+    here: Collbench, tmp_path: Path, golden: Golden
+) -> None:
+    """An all-reduce of 1 KiB on two ranks in 1 ns: 1024 GB/s; in 2 ns half of it. Cores read and write 60 GB/s."""
+    host = made_case(image="openmpi")
+    close = Chosen(axis="gpus", choice="close", ranks=2, members=(0, 3), of=4, pairs={"NV4": 1}, limit=106e9, nvlinks=4)
+    first = Chosen(
+        axis="gpus", choice="first", ranks=2, members=(0, 1), of=4, pairs={"SYS": 1}, limit=31.5e9, pcie=True
+    )
+    spread_ = Chosen(axis="cores", choice="spread", ranks=2, members=(0, 8), of=16, pairs={"no socket": 1})
+    cells = {host: [2e-9] * 8, host.having(gpus="close"): [1e-9] * 8}
+    gpus = write_run(
+        tmp_path / "gpus", cells, experiment=made_runs.experiment(("openmpi",), chosen=(first, close), launches=8)
+    )
+    cells = {host: [2e-7] * 8, host.having(cores="spread"): [1e-7] * 8}
+    cores = write_run(
+        tmp_path / "cores", cells, experiment=made_runs.experiment(("openmpi",), chosen=(spread_,), launches=8)
+    )
+    there, before = host.having(cores="spread"), [56.0, 60.0, 64.0]
+    readings: list[tuple[Case, Moment, float]] = [(there, "after", 6.0), (host, "before", 9.0)]
+    for case, moment, copy in [*((there, "before", rate) for rate in before), *readings]:
+        append_reading(cores, YardstickReading(
+            launch=0, sequence=0, cells=(case.where,), cores="0,8", moment=moment, monotonic=0.0, wall=0.0,
+            values={"copy": copy}))  # fmt: skip
+    golden("advise-choices.txt", "\n".join(here("advise", run).out for run in (gpus, cores)))
 
 
 # The best of many options may be the best by chance -------------------------------------------------------------------

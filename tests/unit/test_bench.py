@@ -212,6 +212,14 @@ def test_what_steps_leave_goes_to_those_that_stretch_and_no_promise_is_broken() 
     assert allowance(step("a", "", limit=20, stretches=True), later, 100.0) == 60
     assert allowance(step("a", "", limit=20, stretches=True), later, 50.0) == 20
     assert allowance(step("a", "", limit=20, stretches=True), [], 7.0) == 7
+    later = [step("b", "", limit=30, lacking="a GPU"), step("c", "", limit=10)]
+    assert allowance(step("a", "", limit=20, stretches=True), later, 100.0) == 90
+
+
+def test_a_step_whose_machine_lacks_something_is_skipped_which_is_no_failure(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, 300, step("never", "raise SystemExit(1)", lacking="here is one GPU"), step("next", ""))
+    assert ran.lines[0] == "skip  never: here is one GPU" and ran.verdicts == ["ok next"]
+    assert ran.session.failed == 0
 
 
 def test_a_step_without_time_is_said_and_counts(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.mpi.jobs import skip_or_fail
 from tests.unit.bench_modules import BENCH, bench, installation, results_in
 
 from collbench import workloads
+from collbench.schema.plan import load_launch_plan
 
 NCCL_TESTS = """\
 # nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
@@ -165,8 +166,8 @@ def test_of_one_rank_torch_has_no_ratio_in_the_floor_either(tmp_path: Path) -> N
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_the_steps_fit_into_the_time_and_numbers_come_before_tests(tmp_path: Path, ranks: int) -> None:
     session = bench("gpu_session")
-    steps = list(session.Plan(tmp_path / "work", "collbench", ranks, "any").steps())
-    assert sum(step.limit for step in steps if not step.on_request) <= session.SECONDS < 600
+    steps = list(session.Plan(tmp_path / "work", "collbench", ranks, "any", ranks, 2).steps())
+    assert sum(step.limit for step in steps if not (step.on_request or step.lacking)) <= session.SECONDS < 600
     names = [step.name for step in steps]
     assert len(set(names)) == len(names)
     assert steps[0].needed and not any(step.needed for step in steps[1:])
@@ -183,13 +184,41 @@ def test_the_steps_fit_into_the_time_and_numbers_come_before_tests(tmp_path: Pat
 
 
 def test_suites_come_after_the_numbers_of_nccl_and_are_kept(tmp_path: Path) -> None:
-    steps = {one.name: one for one in bench("gpu_session").Plan(tmp_path, "collbench", 1, "any").steps()}
+    steps = {one.name: one for one in bench("gpu_session").Plan(tmp_path, "collbench", 1, "any", 1, 1).steps()}
     names = list(steps)
     assert names.index("copies") < names.index("gpu-suite") < names.index("train") < names.index("tests-records")
     for name in ("gpu-suite", "train"):
         assert steps[name].stretches and str(tmp_path / "results" / name) in steps[name].argv
     asked = [word for word in steps["gpu-suite"].argv if word.startswith("gpu_")]
     assert sorted(asked) == list(workloads.suites()["gpu"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "skipped"),
+    [(1, 1, {"which-gpus", "gpu-affinity"}), (8, 1, {"gpu-affinity"}), (1, 2, {"which-gpus"}), (8, 2, set())],
+)
+def test_choices_of_gpus_and_of_memory_are_measured_where_the_machine_has_several(
+    tmp_path: Path, gpus: int, nodes: int, skipped: set[str]
+) -> None:
+    session = bench("gpu_session")
+    steps = session.chosen([*session.Plan(tmp_path / "work", "collbench", gpus, "any", gpus, nodes).steps()], [])
+    assert {step.name for step in steps if step.lacking} == skipped
+    argv = {step.name: step.argv for step in steps}
+    for name, choices in (("which-gpus", {"gpus": ("first", "close", "spread")}),
+                          ("gpu-affinity", {"affinity": ("near", "far")})):  # fmt: skip
+        path, out = argv[name][argv[name].index("launch") + 1], str(tmp_path / "work" / "results" / name)
+        plan = load_launch_plan(Path(path))
+        assert out in argv[name] and {axis: getattr(plan, axis) for axis in choices} == choices
+        assert plan.policies == ("host",), "there is no container engine"
+    assert plan.iters == 5
+
+
+def test_memory_nodes_are_those_of_the_cores_that_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for core in range(4):
+        (tmp_path / f"cpu{core}" / f"node{core // 2}").mkdir(parents=True)
+    for usable, nodes in (({0, 1}, 1), ({1, 2}, 2)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, usable=usable: usable)
+        assert bench("gpu_session").memory_nodes(tmp_path) == nodes
 
 
 def test_every_gpu_is_held_open_until_the_session_ends(tmp_path: Path) -> None:

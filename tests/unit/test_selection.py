@@ -8,13 +8,14 @@ from itertools import combinations
 from math import comb
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from collbench.errors import PlanError
 from collbench.launch import selection
 from collbench.launch.selection import (
     cores_for,
+    describe_cores,
     describe_gpus,
     gpus_for,
     level_of_cores,
@@ -117,7 +118,8 @@ def test_what_the_gpu_with_the_least_can_send(
 ) -> None:
     chosen = describe_gpus(with_outlets(MACHINES[name], nvlinks), "close", [f"GPU-{i}" for i in members])
     assert (chosen.limit, chosen.nvlinks, chosen.pcie) == expected
-    assert (chosen.members, sum(chosen.pairs.values())) == (members, comb(len(members), 2))
+    pairs = comb(len(members), 2)
+    assert (chosen.members, sum(chosen.pairs.values()), chosen.of) == (members, pairs, len(MACHINES[name].gpus))
 
 
 def test_what_gpus_can_send_is_unknown_where_a_rate_is_or_where_there_is_one() -> None:
@@ -170,7 +172,7 @@ EPYC, XEON = cores_of(1, 2, 2, 4, threads=2), cores_of(2, 1, 1, 6)
 @pytest.mark.parametrize("choice", ["close", "spread"])
 @pytest.mark.parametrize("cores", [EPYC, XEON, cores_of(2, 2, 1, 2)], ids=["epyc", "xeon", "nodes"])
 def test_no_other_set_of_cores_is_closer_or_farther_apart(cores: tuple[Core, ...], choice: str) -> None:
-    whole = [core for core in cores if core.is_first]
+    whole = [core for core in cores if core.number == core.physical]
     levels = {(i, j): level_of_cores(whole[i], whole[j]) for i, j in combinations(range(len(whole)), 2)}
     for k in range(1, 9):
         expected = by_search(levels, len(whole), min(k, len(whole)), choice)
@@ -186,6 +188,8 @@ def test_no_other_set_of_cores_is_closer_or_farther_apart(cores: tuple[Core, ...
         (EPYC, "spread", 4, 1, (0, 4, 8, 12)),
         (EPYC, "spread", 2, 4, (0, 1, 2, 3, 8, 9, 10, 11)),
         (EPYC, "close", 2, 4, (0, 1, 2, 3, 4, 5, 6, 7)),
+        (cores_of(1, 1, 2, 3), "close", 2, 2, (0, 1, 3, 4)),
+        (cores_of(1, 2, 2, 3), "close", 5, 2, (0, 1, 2, 5, 3, 4, 6, 7, 9, 10)),  # one rank crosses caches, not two
         (EPYC, "3,1", 2, 1, (3, 1)),
         (EPYC, "0,16", 2, 1, (0, 16)),  # two hardware threads of one core, since they are asked for
         (XEON, "close", 2, 1, (0, 1)),
@@ -194,6 +198,39 @@ def test_no_other_set_of_cores_is_closer_or_farther_apart(cores: tuple[Core, ...
 )
 def test_cores_by_hand(cores: tuple[Core, ...], choice: str, ranks: int, each: int, expected: tuple[int, ...]) -> None:
     assert tuple(core.number for core in cores_for(Topology(cores), choice, ranks, each)) == expected
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(1, 3), st.data(),
+       st.sampled_from(["close", "spread"]))  # fmt: skip
+def test_ranks_with_several_cores_are_chosen_among_blocks_in_one_cache_where_there_are_enough(
+    sizes: list[int], each: int, data: st.DataObject, choice: str
+) -> None:
+    """Caches of so many cores, two of a memory node, one socket."""
+    caches = [cache for cache, size in enumerate(sizes) for _ in range(size)]
+    cores = tuple(Core(n, cache // 2, n, caches.index(cache), 0) for n, cache in enumerate(caches))
+    assume(each <= len(cores))
+    ranks = data.draw(st.integers(1, len(cores) // each))
+    found = [core.number for core in cores_for(Topology(cores), choice, ranks, each)]
+    of_ranks = [{caches[n] for n in found[first : first + each]} for first in range(0, len(found), each)]
+    inside = [cache for cache, size in enumerate(sizes) for _ in range(size // each)]
+    assert len({*found}) == ranks * each and sum(len(of) == 1 for of in of_ranks) >= min(ranks, len(inside))
+    if ranks <= len(inside):
+        levels = {(i, j): 3 if inside[i] == inside[j] else 2 if inside[i] // 2 == inside[j] // 2 else 1
+                  for i, j in combinations(range(len(inside)), 2)}  # fmt: skip
+        expected = [{inside[i]} for i in by_search(levels, len(inside), ranks, choice)]
+        assert of_ranks == expected
+
+
+def test_the_only_thread_of_a_core_that_may_be_used_counts_as_the_core() -> None:
+    """Both threads of the first core, and the second ones of two others."""
+    cores = (Core(0, 0, 0), Core(4, 0, 0), Core(5, 0, 1), Core(6, 0, 2))
+    for choice in ("first", "close", "spread"):
+        assert [core.number for core in cores_for(Topology(cores), choice, 3, 1)] == [0, 5, 6]
+
+
+def test_a_choice_is_of_cores_not_of_hardware_threads() -> None:
+    chosen = describe_cores(Topology(EPYC), "spread", [{0, 16}, {8}])
+    assert (chosen.of, chosen.members, chosen.pairs) == (16, (0, 16, 8), {"socket": 1})
 
 
 def test_hardware_threads_are_used_where_cores_do_not_suffice() -> None:

@@ -12,6 +12,7 @@ from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError, suggestion
 from collbench.schema.axes import AXES, SOFTWARE, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
 from collbench.schema.case import Case
+from collbench.schema.manifest import Chosen, Manifest
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
 _NO_STEP = AXES["isolation"].label(None)
@@ -39,11 +40,15 @@ class Option:
 
 @dataclass(frozen=True)
 class Question:
-    """One operation on some ranks: cells by size asked for (bytes) and option; the factors that are `varying`."""
+    """One operation on some ranks: cells by size asked for (bytes) and option; the factors that are `varying`.
+
+    `choices` are what choices of GPUs or cores for so many ranks came to.
+    """
 
     case: Case
     cells: dict[int, dict[Option, Cell]]
     varying: tuple[str, ...]
+    choices: tuple[Chosen, ...] = ()
 
     @property
     def sizes(self) -> list[int]:
@@ -66,10 +71,24 @@ class Question:
         named = factor in ("affinity", "gpus", "cores", "hosts") and factor in self.varying
         return option[factor] or (AXES[factor].label(AXES[factor].neutral) if named else "")
 
+    def chosen(self, option: Option) -> Chosen | None:
+        """What its choice of GPUs or cores came to; None where they do not vary, or it is not known or ambiguous."""
+        known = [one for one in self.choices if one.axis in self.varying and one.choice == self.value(option, one.axis)]
+        return known[0] if len(known) == 1 else None
+
     def place(self, option: Option) -> str:
         """`single strict`, `host, affinity far`: policy and step, and the affinity where it varies."""
         where = " ".join(word for word in (option["policy"], option["isolation"]) if word)
         return f"{where}, affinity {self.value(option, 'affinity')}" if "affinity" in self.varying else where
+
+
+def choices_in(manifests: Iterable[Manifest]) -> list[Chosen]:
+    """What choices of GPUs or cores came to, each once."""
+    choices: list[Chosen] = []
+    for manifest in manifests:
+        of_run = manifest.experiment.chosen if manifest.experiment else ()
+        choices += [choice for choice in of_run if choice not in choices]
+    return choices
 
 
 def questions(observed: Observed, fixed: dict[str, str]) -> list[Question]:
@@ -79,11 +98,12 @@ def questions(observed: Observed, fixed: dict[str, str]) -> list[Question]:
     chosen = ("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED))
     for case, option in remaining:
         by_case.setdefault(case.without(chosen), {}).setdefault(case["size"], {})[option] = observed.cells[case]
-    questions_of = []
+    questions_of, choices = [], choices_in(observed.manifests)
     for case, cells in by_case.items():
         options = {option for of_size in cells.values() for option in of_size}
         varying = tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
-        questions_of.append(Question(case, cells, varying))
+        of_ranks = tuple(choice for choice in choices if choice.ranks == case.where.ranks)
+        questions_of.append(Question(case, cells, varying, of_ranks))
     return questions_of
 
 

@@ -197,7 +197,7 @@ def advise_command(options: _AdviseOptions) -> None:
         advices = complete(advise(questions(observed, fixed), observed.interleaved, margin), observed.interleaved)
         guidelines = check_guidelines(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
-    answers = brief(advices, misleading, sides, options.why or style in COMPLETE, chosen(observed))
+    answers = brief(advices, misleading, sides, options.why or style in COMPLETE, chosen(each))
     tables = evidence(advices, guidelines)
     shown = with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if options.why else ())]
     print_tables(shown, document(advices, guidelines, misleading), style)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
 from math import comb
 
 from collbench.errors import PlanError
@@ -82,11 +82,28 @@ def cores_for(topology: Topology, choice: str, ranks: int, each: int) -> tuple[C
         return tuple(ordered[i % len(ordered)] for i in range(needed))
     whole = list({core.physical: core for core in reversed(ordered)}.values())
     candidates = whole if needed <= len(whole) else ordered
-    candidates = sorted(candidates, key=lambda core: (core.socket, core.node, core.cache, core.physical, core.number))
-    blocks = [candidates[first : first + each] for first in range(0, len(candidates) - each + 1, each)]
+    blocks = _blocks(candidates, ranks, each)
     pairs = combinations(range(len(blocks)), 2)
     levels = _matrix(len(blocks), {(i, j): level_of_cores(blocks[i][0], blocks[j][0]) for i, j in pairs})
     return tuple(core for index in select(levels, ranks, choice) for core in blocks[index])
+
+
+def _branch(core: Core) -> tuple[int, ...]:
+    return (core.socket, core.node, core.cache, core.physical, core.number)
+
+
+def _blocks(cores: Sequence[Core], ranks: int, each: int) -> list[list[Core]]:
+    """Blocks to choose from: within a core, else a cache, node, socket; where too few, all of them and wider ones."""
+    blocks: list[list[Core]] = []
+    left = sorted(cores, key=_branch)
+    for depth in (4, 3, 2, 1, 0):
+        if len(blocks) >= ranks:
+            break
+        branches = [list(branch) for _, branch in groupby(left, key=lambda core: _branch(core)[:depth])]
+        cut = [branch[i : i + each] for branch in branches for i in range(0, len(branch) - each + 1, each)]
+        blocks += cut[: ranks - len(blocks)] if blocks else cut
+        left = [core for branch in branches for core in branch[len(branch) - len(branch) % each :]]
+    return sorted(blocks, key=lambda block: _branch(block[0]))
 
 
 def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chosen:
@@ -96,8 +113,8 @@ def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chos
     outlets = [_outlet(topology, place, places) for place in places] if len(places) > 1 else [None]
     known = [outlet for outlet in outlets if outlet is not None]
     limit, nvlinks, pcie = min(known) if known and len(known) == len(outlets) else (None, 0, False)
-    return Chosen(axis="gpus", choice=choice, ranks=len(uuids), members=tuple(places), pairs=dict(pairs), limit=limit,
-                  nvlinks=nvlinks, pcie=pcie)  # fmt: skip
+    return Chosen(axis="gpus", choice=choice, ranks=len(uuids), members=tuple(places), of=len(topology.gpus),
+                  pairs=dict(pairs), limit=limit, nvlinks=nvlinks, pcie=pcie)  # fmt: skip
 
 
 def _outlet(topology: Topology, place: int, places: Sequence[int]) -> tuple[float, int, bool] | None:
@@ -121,7 +138,7 @@ def describe_cores(topology: Topology, choice: str, slots: Sequence[Collection[i
     known = {core.number: core for core in topology.cores}
     first = [known[min(slot)] for slot in slots]
     pairs = Counter(_IN_COMMON[level_of_cores(a, b)] for a, b in combinations(first, 2))
-    return Chosen(axis="cores", choice=choice, ranks=len(slots),
+    return Chosen(axis="cores", choice=choice, ranks=len(slots), of=len({core.physical for core in topology.cores}),
                   members=tuple(core for slot in slots for core in sorted(slot)), pairs=dict(pairs))  # fmt: skip
 
 

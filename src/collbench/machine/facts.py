@@ -112,10 +112,6 @@ class Core:
         """Equal for the processors that share a core."""
         return self.number if self.first_sibling < 0 else self.first_sibling
 
-    @property
-    def is_first(self) -> bool:
-        return self.physical == self.number
-
 
 @dataclass(frozen=True)
 class TopologyGpu:
@@ -173,10 +169,11 @@ class Topology:
 
 def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
     """One processor of each core before the others, where so many are enough; else core by core. Both node by node."""
-    ordered = sorted(cores, key=lambda core: (not core.is_first, core.node, core.number))
-    if needed > sum(core.is_first for core in ordered):
-        ordered.sort(key=lambda core: (core.node, core.physical, core.number))
-    return tuple(ordered)
+    by_number = sorted(cores, key=lambda core: core.number)
+    first = {core.physical: core.number for core in reversed(by_number)}
+    if needed > len(first):
+        return tuple(sorted(by_number, key=lambda core: (core.node, core.physical)))
+    return tuple(sorted(by_number, key=lambda core: (core.number != first[core.physical], core.node)))
 
 
 def cores_of_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:

@@ -26,14 +26,17 @@ from collbench.analysis.advise import (
 )
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.options import Option, Question
+from collbench.analysis.options import Option, Question, choices_in
+from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, in_place_order, is_program, operation, variant
 from collbench.report.numbers import change, digits, extent, format_rate, interval, times
 from collbench.report.tables import Table, in_columns_of, more, without_empty
 from collbench.report.verdict import reason, ways_to_tell
+from collbench.schema.axes import AXES
 from collbench.schema.manifest import Chosen
+from collbench.schema.store import YardstickReading, read_readings
 from collbench.units import counted, format_duration, format_size
 
 #: The most sizes in a grid, which has a column for each; rows of options of one grid, and of each of two; rows of a
@@ -68,9 +71,12 @@ class Advised:
 
     @property
     def title(self) -> str:
-        """`allreduce sum float32, 2 ranks`."""
-        case = self.advice.question.case
-        return ", ".join(filter(None, (operation(case), variant(case), counted(case.where.ranks, "rank"))))
+        """`allreduce sum float32, 2 ranks`; `4 ranks on 8 GPUs` where that is a choice."""
+        question, case = self.advice.question, self.advice.question.case
+        of = [f" on {counted(choice.of, 'GPU' if choice.axis == 'gpus' else 'core')}"
+              for option in question.options if (choice := question.chosen(option))]  # fmt: skip
+        ranks = counted(case.where.ranks, "rank") + "".join(of[:1])
+        return ", ".join(filter(None, (operation(case), variant(case), ranks)))
 
 
 def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
@@ -130,21 +136,59 @@ def sentence(advised: Advised) -> str:
     others = [size.size for sizes in known[_MOST_RANGES:] for size in sizes.sizes]
     texts = [_range(question, sizes, len(known) == 1) for sizes in known[:_MOST_RANGES]]
     texts += [f"see the grid{at(question, *others)}"] * bool(others)
+    texts += _costs(question, known)
     unclear = any(sizes.bound > UNCLEAR for sizes in known[:_MOST_RANGES])
     return f"{'no clear choice yet; safest is' if unclear else 'take'} {'; '.join(texts)}"
+
+
+def _taken(question: Question, option: Option) -> str:
+    """The option's name; of GPUs or cores, where they vary, `0, 1, 2, 3 (close; pairs: 2 NV4, 4 NODE)`."""
+    choice = question.chosen(option)
+    if choice is None:
+        return question.name(option)
+    rest = replace(question, varying=tuple(factor for factor in question.varying if factor != choice.axis))
+    word = choice.choice * choice.choice.isalpha()  # else its numbers
+    inside = "; ".join(filter(None, (word, f"pairs: {_pairs(choice)}" * bool(choice.pairs))))
+    members = ", ".join(map(str, choice.members)) + f" ({inside})" * bool(inside)
+    return ", ".join((members, *[rest.name(option)] * bool(rest.varying)))
+
+
+def _costs(question: Question, ranges: Iterable[Range]) -> list[str]:
+    """`spread costs 1.31 to 2.10 times the time at 64K`: of choices of GPUs or cores those that are out, and rivals.
+
+    The ratio of a choice at a size is that of its fastest option.
+    """
+    known = [of for of in ranges if of.known]
+    sizes = [size for of in known for size in of.sizes]
+    of_choice: dict[str, list[Option]] = {}
+    for option in question.options:
+        if choice := question.chosen(option):
+            of_choice.setdefault(choice.choice, []).append(option)
+    texts = []
+    for name, options in sorted(of_choice.items(), key=lambda item: AXES["gpus"].order(item[0])):
+        by_size = {size.size: [result for option in options if (result := size.options.get(option))] for size in sizes}
+        ratios = {size: min(result.ratio for result in results) for size, results in by_size.items()
+                  if results and all(result.out for result in results)}  # fmt: skip
+        if ratios:
+            ends = " to ".join(dict.fromkeys(digits(end) for end in (min(ratios.values()), max(ratios.values()))))
+            texts.append(f"{name} costs {ends} times the time{at(question, *ratios) * (len(ratios) < len(sizes))}")
+        elif any(by_size.values()) and not any(of.option in options for of in known):
+            texts.append(f"{name} may be as good")
+    return texts
 
 
 def _range(question: Question, size_range: Range, alone: bool) -> str:
     """`openmpi, host at 8 to 64K, at most 9 % slower than the best, though it failed in some launches`."""
     sizes = [size.size for size in size_range.sizes]
-    named = f"{question.name(size_range.option)}{at(question, *sizes) if set(question.sizes) - set(sizes) else ''}"
+    named = f"{_taken(question, size_range.option)}{at(question, *sizes) if set(question.sizes) - set(sizes) else ''}"
     though = ""
     if any(size_range.option in size.failing for size in size_range.sizes):
         though = ", though it failed in some launches"
     elif any(size.options[size_range.option].slow_at_times for size in size_range.sizes):
         though = ", though some of its launches are far slower"
     if not any(len(size.possible) > 1 for size in size_range.sizes):
-        return f"{named}, all others are slower{though}"
+        said_of_each = len(question.varying) == 1 and all(map(question.chosen, question.options))
+        return f"{named}{', all others are slower' * (not said_of_each)}{though}"
     of = f" of {min(len(size.options) for size in size_range.sizes)}" if alone else ""
     than = "the time of" if size_range.bound >= 2 else "slower than"
     return f"{named}, at most {slowdown(size_range.bound)} {than} the best{of}{though}"
@@ -154,7 +198,7 @@ def _unknown(advice: Advice) -> str:
     question = advice.question
     fastest: dict[str, list[int]] = {}
     for size in advice.sizes:
-        fastest.setdefault(question.name(size.take), []).append(size.size)
+        fastest.setdefault(_taken(question, size.take), []).append(size.size)
     if all(len(size.options) == 1 for size in advice.sizes):
         return f"nothing could be compared with {next(iter(fastest))}"
     named = "; ".join(
@@ -191,31 +235,54 @@ def _alone(question: Question) -> str:
 # The first screen.
 
 
-def chosen(observed: Observed) -> list[str]:
-    """`gpus close, 4 ranks: 0, 1, 2, 3 (2 pairs NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
+def chosen(runs: Sequence[Observed]) -> list[str]:
+    """`gpus close, 4 ranks: 0, 1, 2, 3 (pairs: 2 NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
 
-    Beside what a GPU can send at most stands the largest bus bandwidth that was measured.
+    Beside what a GPU can send, or a rank copy, stands the largest bus bandwidth that was measured.
     """
-    choices: list[Chosen] = []
-    for manifest in observed.manifests:
-        of_run = manifest.experiment.chosen if manifest.experiment else ()
-        choices += [choice for choice in of_run if choice not in choices]
-    return [_chosen(choice, observed) for choice in choices]
+    choices = choices_in(manifest for run in runs for manifest in run.manifests)
+    folders = (
+        [folder for run in runs for _, folder in run.folders] if any(one.axis == "cores" for one in choices) else []
+    )
+    readings = [reading for folder in folders for reading in read_readings(folder)]
+    cells = [cell for run in runs for cell in run.cells.values()]
+    return [f"{_chosen(choice)}{_bound(choice, readings)}{_reached(choice, cells)}" for choice in choices]
 
 
-def _chosen(choice: Chosen, observed: Observed) -> str:
-    share = "share a " * (choice.axis == "cores")
-    pairs = ", ".join(f"{number} {share}{name}" for name, number in choice.pairs.items())
-    text = f"{choice.axis} {choice.choice}, {counted(choice.ranks, 'rank')}: {', '.join(map(str, choice.members))}"
-    text += f" (pairs: {pairs})" if pairs else ""
-    if choice.limit is None:
-        return text
-    ways = [counted(choice.nvlinks, "NVLink")] * bool(choice.nvlinks) + ["PCIe"] * choice.pcie
-    rates = [cell.work.amount * (cell.work.bus_factor or 0.0) / median(cell.medians) / 1e9
-             for case, cell in observed.cells.items()
-             if case[choice.axis] == choice.choice and case.where.ranks == choice.ranks and cell.medians]  # fmt: skip
-    reached = f"; largest bus bandwidth measured {format_rate(max(rates))} GB/s" if rates else ""
-    return f"{text}: a GPU can send {format_rate(choice.limit / 1e9)} GB/s ({', '.join(ways)}){reached}"
+def _chosen(choice: Chosen) -> str:
+    pairs, members = f" (pairs: {_pairs(choice)})" if choice.pairs else "", ", ".join(map(str, choice.members))
+    return f"{choice.axis} {choice.choice}, {counted(choice.ranks, 'rank')}: {members}{pairs}"
+
+
+def _pairs(choice: Chosen) -> str:
+    """`2 NV4, 4 NODE`; of cores `1 share a memory node, 5 share no socket`."""
+    article = {"gpus": "", "cores": "share a "}[choice.axis]
+    return ", ".join(f"{n} {article}{name}" for name, n in choice.pairs.items()).replace(" a no ", " no ")
+
+
+def _bound(choice: Chosen, readings: Iterable[YardstickReading]) -> str:
+    """With the source of the rates. What a rank copies is half of what its cores read and write."""
+    if choice.limit is not None:
+        ways = [f"{counted(choice.nvlinks, 'NVLink')} at NVML's rate"] * bool(choice.nvlinks)
+        ways += ["PCIe at NVML's generation and width"] * choice.pcie
+        return f": a GPU can send {format_rate(choice.limit / 1e9)} GB/s ({', '.join(ways)})"
+    copied = [copy for reading in readings if reading.moment == "before" and (copy := reading.values.get("copy"))
+              and choice.axis == "cores" and all((where.cores, where.ranks) == (choice.choice, choice.ranks)
+                                                 for where in reading.cells)]  # fmt: skip
+    if not copied:
+        return ""
+    rate = format_rate(median(copied) / 2 / choice.ranks)
+    return f": a rank can copy {rate} GB/s while all do (yardstick copy, median of {counted(len(copied), 'reading')})"
+
+
+def _reached(choice: Chosen, cells: Iterable[Cell]) -> str:
+    rates = [(cell.work.amount * cell.work.bus_factor / median(cell.medians) / 1e9, cell.case["size"])
+             for cell in cells if min(cell.medians, default=0.0) > 0 and cell.work.bus_factor
+             and (cell.case[choice.axis], cell.case.where.ranks) == (choice.choice, choice.ranks)]  # fmt: skip
+    if not rates:
+        return ""
+    rate, size = max(rates)
+    return f"; largest bus bandwidth measured {format_rate(rate)} GB/s, at {format_size(size)}"
 
 
 def brief(
@@ -315,19 +382,19 @@ def _summary(advices: Sequence[Advised], whole: bool) -> Table:
     taken = sum(of.bound <= ENOUGH for _, of in every if of and of.known)
     title = f"{taken or 'none'} of {len(every)} choices decided to within {slowdown(ENOUGH)} of the best"
     title += f"; in all: {', '.join(shared)}" if shared else ""
-    heads = ("operation", "size (B)", "take", "at most slower than the best", "may be the best too")
+    heads = ("operation", "size (B)", "take", "at most slower than the best", "may be the best too", "other choices")
     return without_empty(Table(title, heads, tuple(shown), tuple(more(len(rows) - len(shown), "more rows: --why"))))
 
 
-def _summed(advised: Advised, of: Range | None) -> tuple[str, str, str, str]:
-    """Sizes, what to take, what it may lose, and what may be the best too."""
+def _summed(advised: Advised, of: Range | None) -> tuple[str, str, str, str, str]:
+    """Sizes, what to take, what it may lose, what may be the best too, and what other choices cost."""
     if of is None:
-        return "", "-", sentence(advised), ""
+        return "", "-", sentence(advised), "", ""
     question = advised.advice.question
     rivals = list(map(question.name, of.rivals)) if of.known else []
     return (at(question, *(size.size for size in of.sizes)).removeprefix(" at "),
-            question.name(of.option) + " (safest)" * (of.known and of.bound > UNCLEAR), _lost(of),
-            "; ".join((*rivals[:1], *more(len(rivals) - 1, "more"))))  # fmt: skip
+            _taken(question, of.option) + " (safest)" * (of.known and of.bound > UNCLEAR), _lost(of),
+            "; ".join((*rivals[:1], *more(len(rivals) - 1, "more"))), "; ".join(_costs(question, [of])))  # fmt: skip
 
 
 def cautions(
@@ -468,6 +535,8 @@ def _entry(advised: Advised) -> dict[str, Any]:
             for of in advice.ranges
         ],
         "sizes": [_size(question, size) for size in advice.sizes],
+        "chosen": {question.name(option): to_builtins(choice)
+                   for option in question.options if (choice := question.chosen(option))},
         "crossovers": [_named(question, crossing) for crossing in advised.crossovers],
         "recovered": [_named(question, recovery) | {"step": recovery.step["isolation"]}
                       for recovery in advised.recoveries],

@@ -117,16 +117,18 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a `choice` of a plan came to for so many ranks of a machine: `members` are places of GPUs, or processors.
+    """What a `choice` of a plan came to for so many ranks: `members` are places of GPUs, or processors.
 
-    `pairs` of them by what connects two. `limit` (B/s) is the least that one of the GPUs can send to the others, all
-    its ways together: over so many `nvlinks`, and over PCI where the others are not all at these. None: not known.
+    They are `of` so many GPUs or cores that may be used. `pairs` of them by what connects two. `limit` (B/s) is the
+    least that one of the GPUs can send to the others, all its ways together: over so many `nvlinks`, and over PCI where
+    the others are not all at these. None: not known.
     """
 
     axis: Literal["gpus", "cores"]
     choice: ShortText
     ranks: RankCount
     members: tuple[Count, ...]
+    of: Count
     pairs: dict[ShortText, Count] = {}
     limit: Amount | None = None
     nvlinks: Count = 0
