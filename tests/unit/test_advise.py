@@ -201,12 +201,13 @@ def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: 
     assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
 
 
-#: Of eight GPUs, four on each socket, of which each has its NVLink pair on the other one.
+#: Of eight GPUs, even ones on one socket and odd ones on the other, in NVLink pairs: 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 FOUR_GPUS = (
-    Chosen(axis="gpus", choice="first", ranks=4, members=(0, 1, 2, 3), of=8, pairs={"PHB": 6}, limit=60e9, pcie=True),
-    Chosen(axis="gpus", choice="close", ranks=4, members=(0, 1, 4, 5), of=8, pairs={"NV4": 2, "PHB": 2, "SYS": 2},
-           limit=160e9, nvlinks=4, pcie=True),
-    Chosen(axis="gpus", choice="spread", ranks=4, members=(0, 1, 6, 7), of=8, pairs={"PHB": 2, "SYS": 4}, limit=60e9,
+    Chosen(axis="gpus", choice="first", ranks=4, members=(0, 1, 2, 3), of=8, pairs={"NV4": 2, "SYS": 4}, limit=160e9,
+           nvlinks=4, pcie=True),
+    Chosen(axis="gpus", choice="close", ranks=4, members=(0, 2, 4, 6), of=8, pairs={"NV4": 2, "PHB": 4}, limit=160e9,
+           nvlinks=4, pcie=True),
+    Chosen(axis="gpus", choice="spread", ranks=4, members=(0, 1, 4, 5), of=8, pairs={"PHB": 2, "SYS": 4}, limit=60e9,
            pcie=True),
 )  # fmt: skip
 TWO_CORES = (
@@ -238,7 +239,7 @@ def test_a_choice_of_gpus_or_cores_is_advised_by_its_members_with_what_the_other
     runs = [choices(tmp_path / f"{n}", FOUR_GPUS, us) for n, us in enumerate((slower, equal, turned))]
     runs.append(choices(tmp_path / "places", TWO_CORES, {HOST: (10, 15), MULTI: (12, 30)}))
     runs.append(
-        choices(tmp_path / "listed", [msgspec.structs.replace(FOUR_GPUS[1], choice="0,1,4,5"), FOUR_GPUS[2]], few)
+        choices(tmp_path / "listed", [msgspec.structs.replace(FOUR_GPUS[1], choice="0,2,4,6"), FOUR_GPUS[2]], few)
     )
     summed = {HOST.having(op=op, size=case["size"]): us for op in ("sum", "min", "max") for case, us in slower.items()}
     runs.append(choices(tmp_path / "summed", FOUR_GPUS, summed))

@@ -154,7 +154,7 @@ def _taken(question: Question, option: Option) -> str:
 
 
 def _costs(question: Question, ranges: Iterable[Range]) -> list[str]:
-    """`spread costs 1.31 to 2.10 times the time at 64K`: of choices of GPUs or cores those that are out, and rivals.
+    """`spread takes 1.31 to 2.10 times as long at 64K`: of choices of GPUs or cores those that are out, and rivals.
 
     The ratio of a choice at a size is that of its fastest option.
     """
@@ -171,7 +171,7 @@ def _costs(question: Question, ranges: Iterable[Range]) -> list[str]:
                   if results and all(result.out for result in results)}  # fmt: skip
         if ratios:
             ends = " to ".join(dict.fromkeys(digits(end) for end in (min(ratios.values()), max(ratios.values()))))
-            texts.append(f"{name} costs {ends} times the time{at(question, *ratios) * (len(ratios) < len(sizes))}")
+            texts.append(f"{name} takes {ends} times as long{at(question, *ratios) * (len(ratios) < len(sizes))}")
         elif any(by_size.values()) and not any(of.option in options for of in known):
             texts.append(f"{name} may be as good")
     return texts
@@ -255,8 +255,8 @@ def _chosen(choice: Chosen) -> str:
 
 
 def _pairs(choice: Chosen) -> str:
-    """`2 NV4, 4 NODE`; of cores `1 share a memory node, 5 share no socket`."""
-    article = {"gpus": "", "cores": "share a "}[choice.axis]
+    """`2 NV4, 4 NODE`; of cores `1 sharing a memory node, 5 sharing no socket`."""
+    article = {"gpus": "", "cores": "sharing a "}[choice.axis]
     return ", ".join(f"{n} {article}{name}" for name, n in choice.pairs.items()).replace(" a no ", " no ")
 
 
