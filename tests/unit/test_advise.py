@@ -201,7 +201,7 @@ def test_sides_of_a_plan_are_options_and_named_first(here: Collbench, tmp_path: 
     assert list(entry["sizes"][0]["options"]) == ["host", "single strict"]
 
 
-#: Of eight GPUs, even ones on one socket and odd ones on the other, in NVLink pairs: 0 and 2, 4 and 6, 1 and 3, 5 and 7.
+#: Of eight GPUs even ones are on one socket and odd ones on the other, in NVLink pairs: 0-2, 4-6, 1-3, 5-7.
 FOUR_GPUS = (
     Chosen(axis="gpus", choice="first", ranks=4, members=(0, 1, 2, 3), of=8, pairs={"NV4": 2, "SYS": 4}, limit=160e9,
            nvlinks=4, pcie=True),
