@@ -22,6 +22,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from tests.double.nccl import DoubleNccl
 from tests.processes import LIMIT, wait_for
 from tests.unit.nccl_header import Header, declared
 from tests.unit.test_case import CASE
@@ -336,6 +337,22 @@ def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
     assert len(performed) == 1, "every rank performs it, whoever has a log"
     assert log.transport() is None
     assert dict(os.environ) == before
+
+
+# Settings, as the library has them ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "settings"), [
+    ("2.30.4", ()), ("2.30.7", ("NCCL_OF_A_FILE=3", "NCCL_SET_THREAD_NAME=FALSE"))
+])  # fmt: skip
+def test_settings_are_those_that_nccl_publishes_or_has_from_its_files(
+    monkeypatch: pytest.MonkeyPatch, version: str, settings: tuple[str, ...]
+) -> None:
+    """Without those of its log, which collbench sets, and without secrets."""
+    os.environ |= {"DOUBLE_NCCL_VERSION": version, "NCCL_ALGO": "Ring"}
+    names = {"NCCL_ALGO": "Ring", "NCCL_OF_A_FILE": "3", "NCCL_TOKEN": "x", "NCCL_DEBUG": "INFO", "HOME": "/"}
+    monkeypatch.setattr(nccl_binding, "_c_environment", lambda: names)
+    assert nccl_binding.library_settings(DoubleNccl(lambda: None).call) == settings
 
 
 # A session: nothing is asked of communicators that are being aborted, and the environment does not move --------------

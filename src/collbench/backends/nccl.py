@@ -33,6 +33,7 @@ from collbench.bindings.gpu.nccl import (
     Nccl,
     NcclLog,
     function_notes,
+    library_settings,
     refuse_cta_policy,
     refuse_dtype,
     reserve_settings,
@@ -459,8 +460,8 @@ class NcclBackend(DeviceMpiBackend):
 
     def libraries(self) -> tuple[Library, ...]:
         nccl = self.runtime.nccl()
-        library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
-        return (library, *super().libraries())
+        version, has = ".".join(map(str, nccl.version)), library_settings(nccl.call)
+        return (Library(name="NCCL", version=version, path=nccl.path, settings=has), *super().libraries())
 
 
 BACKEND = NcclBackend()

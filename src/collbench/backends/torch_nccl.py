@@ -21,7 +21,9 @@ from collbench.bindings.gpu.nccl import (
     NCCL_VARIABLES,
     SONAME,
     NcclLog,
+    call_in,
     function_notes,
+    library_settings,
     nccl_version,
     says_lost,
     share_variables,
@@ -278,7 +280,8 @@ class TorchNcclBackend(TorchBackend):
         spec = importlib.util.find_spec("torch")
         library = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
         nccl = nccl_of(torch)
-        return (library, Library(name="NCCL", version=nccl.version, path=nccl.path))
+        has = library_settings(partial(call_in, nccl.handle))
+        return (library, Library(name="NCCL", version=nccl.version, path=nccl.path, settings=has))
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""

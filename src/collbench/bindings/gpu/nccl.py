@@ -21,6 +21,7 @@ from collbench.bindings.gpu.device import SharedLibrary, load
 from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
 from collbench.errors import LibraryError, Unsupported
+from collbench.machine import facts
 from collbench.machine.launcher import own_names, set_own
 from collbench.schema.axes import CtaPolicy, Op
 from collbench.timing.loop import Native
@@ -250,14 +251,51 @@ class CupyNccl:
         return hasattr(self._library.handle, function)
 
     def call(self, function: str, *arguments: Any) -> int | None:
-        perform = getattr(self._library.handle, function, None)
-        return None if perform is None else int(perform(*arguments) or 0)
+        return call_in(self._library.handle, function, *arguments)
+
+
+def call_in(handle: ctypes.CDLL | None, function: str, *arguments: Any) -> int | None:
+    """See `Nccl.call`. Without a handle there is no function."""
+    perform = getattr(handle, function, None)
+    return None if perform is None else int(perform(*arguments) or 0)
 
 
 def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
     number = ctypes.c_int()
     handle.ncclGetVersion(ctypes.byref(number))
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
+
+
+#: The variables of its log, which collbench sets.
+_OF_LOG = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+
+
+def library_settings(call: Callable[..., int | None]) -> tuple[str, ...]:
+    """`NAME=VALUE` of what NCCL publishes, defaults too, and of what else it has from its files. `call`: see `Nccl`.
+
+    Empty before 2.30.7. Asked for a parameter, it adds what nccl.conf says to the environment of the C library.
+    """
+    names, many = ctypes.POINTER(ctypes.c_char_p)(), ctypes.c_int()
+    if call("ncclParamGetAllParameterKeys", ctypes.byref(names), ctypes.byref(many)) != 0:
+        return ()
+    published: dict[str, str] = {}
+    for key in [names[place] or b"" for place in range(many.value)]:
+        value, length = ctypes.c_char_p(), ctypes.c_int()
+        if call("ncclParamGetParameter", key, ctypes.byref(value), ctypes.byref(length)) == 0:
+            published[os.fsdecode(key)] = os.fsdecode(value.value or b"")
+    of_files = {name: value for name, value in _c_environment().items() if name not in os.environ}
+    seen = facts.environment(NCCL_VARIABLES, of_files | published)
+    return tuple(f"{name}={value}" for name, value in seen.items() if name not in _OF_LOG)
+
+
+def _c_environment() -> dict[str, str]:
+    """The variables of this process as the C library has them; Python knows those of the start, and its own."""
+    entries, place = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ"), 0
+    found: list[str] = []
+    while entry := entries[place]:
+        found.append(os.fsdecode(entry))
+        place += 1
+    return {name: value for name, _, value in (entry.partition("=") for entry in found)}
 
 
 def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
