@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collbench import collectives
-from collbench.bindings.gpu.nccl import DATATYPE
+from collbench.bindings.gpu.nccl import DATATYPE, UNKNOWN_CHOICE
 from collbench.schema.manifest import read_manifest
 from tests.mpi.double_jobs import DOUBLE, measure, one, run
 from tests.mpi.jobs import Command, Ended, finish
@@ -75,6 +75,16 @@ def test_the_record_says_which_of_two_functions_it_was(mpirun: Command, version:
     record = one(measure(mpirun, 2, *arguments, DOUBLE_NCCL_VERSION=version))
     assert record["status"] == "ok"
     assert [note for note in record["notes"] if function in note]
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+@pytest.mark.parametrize("has", ["ncclResetDebugInitInternal", "none"])
+def test_the_record_says_why_nothing_is_known_of_the_choice(mpirun: Command, has: str) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2")
+    record = one(measure(mpirun, 2, *arguments, DOUBLE_RESETS=has))
+    assert record["status"] == "ok"
+    assert (record["algorithm"] is None, UNKNOWN_CHOICE in record["notes"]) == ((has == "none"),) * 2
 
 
 @pytest.mark.mpi

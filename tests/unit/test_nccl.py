@@ -31,6 +31,7 @@ from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 from collbench import collectives
 from collbench.backends import nccl as nccl_backend
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
+from collbench.backends.torch_nccl import TorchNccl
 from collbench.bindings.gpu import nccl as nccl_binding
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import (
@@ -38,12 +39,15 @@ from collbench.bindings.gpu.nccl import (
     DATATYPE,
     DIRECT,
     OP,
+    UNKNOWN_CHOICE,
     Communicators,
     Config,
     NcclLog,
+    call_in,
     chosen,
     config_for,
     refuse_cta_policy,
+    reread_settings,
     says_lost,
     transports,
 )
@@ -325,8 +329,24 @@ def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLo
     library, performed = Library(rereads=False), list[None]()
     library.write(CONNECTIONS)
     seen = log.observe(library.reread, lambda: performed.append(None))
-    assert (seen.algorithm, seen.protocol, len(performed)) == (None, None, 1)
+    assert (seen.algorithm, seen.protocol, seen.notes, len(performed)) == (None, None, (UNKNOWN_CHOICE,), 1)
     assert "P2P/CUMEM" in (seen.transport or "")
+
+
+PUBLIC, INTERNAL = "ncclResetDebugInit", "ncclResetDebugInitInternal"
+
+
+@pytest.mark.parametrize(("has", "called"), [
+    ((PUBLIC,), [PUBLIC]), ((PUBLIC, INTERNAL), [INTERNAL]), ((INTERNAL,), [INTERNAL]), ((), [])
+])  # fmt: skip
+def test_the_log_is_switched_by_one_function_and_not_by_one_that_nccl_will_remove(
+    has: tuple[str, ...], called: list[str]
+) -> None:
+    calls: list[str] = []
+    handle: Any = SimpleNamespace(**{name: partial(calls.append, name) for name in has})
+    assert reread_settings(partial(call_in, handle)) is reread_settings(TorchNccl("2", "", handle).call) is bool(has)
+    assert calls == called * 2
+    assert not reread_settings(TorchNccl("2", "compiled into torch", None).call)
 
 
 def test_a_log_that_the_user_asked_for_is_left_alone() -> None:

@@ -36,6 +36,7 @@ from collbench.bindings.gpu.nccl import (
     library_settings,
     refuse_cta_policy,
     refuse_dtype,
+    reread_settings,
     reserve_settings,
     says_lost,
     settings,
@@ -291,6 +292,7 @@ class NcclSession(DeviceMpiSession):
         self._log = NcclLog()
         self._log.begin()
         self._nccl = on_all(self.world, backend.name, self.runtime.nccl)
+        self._reread = partial(reread_settings, self._nccl.call)
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, backend.name, "NCCL", f"{version} ({self._nccl.path})")
@@ -351,9 +353,6 @@ class NcclSession(DeviceMpiSession):
         if first is not None:
             raise first
         return results[0]
-
-    def _reread(self) -> bool:
-        return self._nccl.call("ncclResetDebugInit") is not None
 
     def _with_server(
         self, binder: Binder, comm: Communicator | None, case: CollectiveCase, row: Collective, count: int

@@ -266,6 +266,14 @@ def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
 
 
+def reread_settings(call: Callable[..., int | None]) -> bool:
+    """Make NCCL look at NCCL_DEBUG and its like again; False where this version (before 2.24) cannot.
+
+    `call`: see `Nccl`. From 2.28 on NCCL has announced to remove the function without `Internal`.
+    """
+    return any(call(f"ncclResetDebugInit{name}") is not None for name in ("Internal", ""))
+
+
 #: The variables of its log, which collbench sets.
 _OF_LOG = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 
@@ -349,7 +357,7 @@ def settings(variables: dict[str, str]) -> Iterator[None]:
 
 
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"  # what is logged outside of `observe`, and in it
-#: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
+#: By number, which NCCL before 2.24 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 #: What is logged for an operation: a kernel by algorithm and protocol, from 2.27 on a symmetric kernel by its name, and
@@ -363,6 +371,9 @@ _CHOICE = re.compile(
 _NVLS = re.compile(r"NVLS comm \S+ headRank")
 _PLUGIN = re.compile(r"NET/Plugin: Loaded net plugin (.+?) \((v\d+)\)")
 _VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
+
+
+UNKNOWN_CHOICE = "algorithm and protocol unknown: this NCCL has no function that switches its log for one operation"
 
 
 class NcclLog:
@@ -425,7 +436,7 @@ class NcclLog:
     ) -> Observation:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 
-        `reread` makes the library read its settings again; False where this version cannot. `notes` are the caller's.
+        `reread` makes the library read its settings again; where it cannot, a note says so beside those of the caller.
         """
         if not self._ours:
             once()
@@ -440,7 +451,7 @@ class NcclLog:
         finally:
             os.environ["NCCL_DEBUG_SUBSYS"] = _CONNECTIONS
             reread()
-        return replace(chosen(text, self.transport()), notes=notes)
+        return replace(chosen(text, self.transport()), notes=(*notes, *([] if switched else [UNKNOWN_CHOICE])))
 
 
 def transports(text: str) -> list[str]:
