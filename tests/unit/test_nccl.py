@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -18,11 +17,9 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import msgspec
 import pytest
-from tests.double.nccl import DoubleNccl
 from tests.processes import LIMIT, wait_for
 from tests.unit.nccl_header import Header, declared
 from tests.unit.test_case import CASE
@@ -31,7 +28,6 @@ from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 from collbench import collectives
 from collbench.backends import nccl as nccl_backend
 from collbench.backends.nccl import NcclArguments, NcclSession, ServerArguments, WorkerArguments
-from collbench.backends.torch_nccl import TorchNccl
 from collbench.bindings.gpu import nccl as nccl_binding
 from collbench.bindings.gpu.device import DeviceBlocks
 from collbench.bindings.gpu.nccl import (
@@ -39,19 +35,13 @@ from collbench.bindings.gpu.nccl import (
     DATATYPE,
     DIRECT,
     OP,
-    UNKNOWN_CHOICE,
     Communicators,
     Config,
-    NcclLog,
-    call_in,
-    chosen,
     config_for,
     refuse_cta_policy,
-    reread_settings,
     says_lost,
-    transports,
 )
-from collbench.bindings.spec import Observation, as_parts, to_word
+from collbench.bindings.spec import as_parts, to_word
 from collbench.collectives.row import C, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.timing.loop import Halt
@@ -190,189 +180,6 @@ def test_what_the_server_sends_the_chief_receives_and_nobody_else(name: str, ran
 def test_nccls_words_for_a_lost_rank(text: str, lost: bool) -> None:
     assert says_lost(RuntimeError(text)) is says_lost(LibraryError(text)) is lost
     assert not says_lost(ValueError(text))
-
-
-# NCCL's log, on lines as NCCL writes them ----------------------------------------------------------------------------
-
-
-CONNECTIONS = """\
-host:1:2 [0] NCCL INFO Using network Socket
-host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
-host:1:2 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/IPC
-host:1:2 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/Socket/0
-host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/3/GDRDMA
-host:1:2 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[3d000] via SHM/direct/direct
-host:1:2 [0] NCCL INFO Channel 02 : 0[1a000] -> 1[3d000] via P2P/direct pointer, comm 0x5
-host:1:2 [0] NCCL INFO Connected all rings
-host:1:2 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 via nothing
-"""
-
-NEW = "host:1:2 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n"
-OLD = "host:1:2 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo 1 proto 2 time 12.3\n"
-SYMMETRIC = (
-    "host:1:2 [0] NCCL INFO AllReduce [Symmetric]: 1048576 Bytes -> Kernel AllReduce_RSxLDMC_AGxSTMC nchannels 16 "
-    "nthreads 512 nWorks 1\n"
-)  # 2.28; 2.27 without nWorks
-COPY_ENGINE = (
-    "host:1:2 [0] NCCL INFO AllGather [Copy Engine]: 8388608 Bytes -> cudaMemcpy; CE synchronization with NVLS\n"
-)
-HIERARCHICAL = "host:1:2 [0] NCCL INFO AlltoAll [Hierarchical CE]: 8388608 Bytes -> RMA proxy + CE\n"
-
-
-def test_ways_of_connections() -> None:
-    ways = ["P2P/CUMEM", "P2P/IPC", "NET/Socket/0", "NET/IB/3/GDRDMA", "SHM/direct/direct", "P2P/direct"]
-    assert transports(CONNECTIONS) == ways
-    assert transports("") == []
-    nvls = ("host:1:2 [0] NCCL INFO NVLS comm 0x55d0 headRank 3 nHeads 8 nvlsRanks 8 buffSize 1048576 "
-            "nvlsPerRankSize 33554432 nvlsTotalSize 268435456\n")  # fmt: skip
-    assert transports(nvls) == ["NVLS"]
-    assert transports("host:1:2 [0] NCCL INFO NVLS multicast support is available on dev 0\n") == []
-
-
-#: Lines of the log, and the algorithm and protocol that were chosen last. Sends and receives have none.
-CHOSEN: dict[str, tuple[str | None, str | None]] = {
-    NEW: ("RING", "LL"), OLD: ("RING", "SIMPLE"), OLD.replace("1 proto 2", "0 proto 1"): ("TREE", "LL128"),
-    OLD.replace("1 proto 2", "4 proto 0"): ("NVLS", "LL"), OLD.replace("1 proto 2", "9 proto 7"): ("9", "7"),
-    NEW.replace("RING", "NVLS_TREE").replace("LL ", "SIMPLE "): ("NVLS_TREE", "SIMPLE"),
-    OLD + NEW: ("RING", "LL"), NEW + OLD: ("RING", "SIMPLE"), "": (None, None),
-    SYMMETRIC: ("SYMMETRIC", "RSxLDMC_AGxSTMC"), SYMMETRIC.replace("RSxLDMC_AGxSTMC", "LL"): ("SYMMETRIC", "LL"),
-    COPY_ENGINE: ("COPY_ENGINE", None), NEW + HIERARCHICAL: ("HIERARCHICAL_CE", None),
-    SYMMETRIC + NEW: ("RING", "LL"), NEW + SYMMETRIC: ("SYMMETRIC", "RSxLDMC_AGxSTMC"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", CHOSEN)
-def test_what_was_chosen_last(text: str) -> None:
-    assert chosen(text) == Observation(*CHOSEN[text])
-    assert chosen(CONNECTIONS + text, "P2P/IPC") == Observation(*CHOSEN[text], "P2P/IPC")
-
-
-class Library:
-    """A library that writes connections or choices to the file that the environment names, as it is told to."""
-
-    def __init__(self, rereads: bool = True) -> None:
-        self.rereads = rereads
-        self.subsystems = ""
-        self.file = Path("/nowhere")
-        self.listen()
-
-    def listen(self) -> None:
-        """Read the environment: when it starts, and when it is told to."""
-        self.subsystems = os.environ.get("NCCL_DEBUG_SUBSYS", "")
-        self.file = Path(os.environ.get("NCCL_DEBUG_FILE", "/nowhere"))
-
-    def reread(self) -> bool:
-        if self.rereads:
-            self.listen()
-        return self.rereads
-
-    def write(self, text: str) -> None:
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(text)
-
-    def perform(self) -> None:
-        if self.subsystems == "TUNING":
-            self.write(NEW)
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without NCCL's variables."""
-    before = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_DEBUG")}
-    monkeypatch.setattr(os, "environ", before)
-
-
-@pytest.fixture
-def log() -> NcclLog:
-    log = NcclLog()
-    log.begin()
-    return log
-
-
-def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: NcclLog) -> None:
-    library = Library()
-    assert "P2P" in library.subsystems.split(",")
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct\n")
-    assert log.transport() == "SHM/direct"
-    assert log.observe(library.reread, library.perform) == Observation("RING", "LL", "SHM/direct")
-    assert library.subsystems != "TUNING", "samples would be logged"
-    assert log.observe(library.reread, lambda: None) == Observation(transport="SHM/direct"), (
-        "the choice before is no choice"
-    )
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n")
-    assert log.transport() == "P2P/IPC, SHM/direct"
-
-
-def test_a_net_plugin_is_named_where_its_network_is_used(log: NcclLog) -> None:
-    library = Library()
-    library.write("host:1:2 [0] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v10)\n")
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0\n")
-    assert log.transport() == "NET/IB/0", "loaded, but not used"
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/AWS Libfabric/0/GDRDMA\n")
-    assert log.transport() == "NET/AWS (plugin AWS Libfabric v10), NET/IB/0"
-
-
-def test_the_log_goes_on_when_the_operation_fails_and_the_environment_does_not_move(log: NcclLog) -> None:
-    """A name that is added or taken away would move it under the library's own threads."""
-    library = Library()
-    with pytest.raises(RuntimeError, match="from the library"):
-        log.observe(library.reread, Mock(side_effect=RuntimeError("from the library")))
-    assert library.subsystems != "TUNING"
-    before, during = list(os.environ), list[list[str]]()
-    log.observe(Library().reread, lambda: during.append(list(os.environ)))
-    assert [*during, list(os.environ)] == [before, before]
-    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
-    assert not Path(str(target).removesuffix(" (deleted)")).exists()
-
-
-def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLog) -> None:
-    library, performed = Library(rereads=False), list[None]()
-    library.write(CONNECTIONS)
-    seen = log.observe(library.reread, lambda: performed.append(None))
-    assert (seen.algorithm, seen.protocol, seen.notes, len(performed)) == (None, None, (UNKNOWN_CHOICE,), 1)
-    assert "P2P/CUMEM" in (seen.transport or "")
-
-
-PUBLIC, INTERNAL = "ncclResetDebugInit", "ncclResetDebugInitInternal"
-
-
-@pytest.mark.parametrize(("has", "called"), [
-    ((PUBLIC,), [PUBLIC]), ((PUBLIC, INTERNAL), [INTERNAL]), ((INTERNAL,), [INTERNAL]), ((), [])
-])  # fmt: skip
-def test_the_log_is_switched_by_one_function_and_not_by_one_that_nccl_will_remove(
-    has: tuple[str, ...], called: list[str]
-) -> None:
-    calls: list[str] = []
-    handle: Any = SimpleNamespace(**{name: partial(calls.append, name) for name in has})
-    assert reread_settings(partial(call_in, handle)) is reread_settings(TorchNccl("2", "", handle).call) is bool(has)
-    assert calls == called * 2
-    assert not reread_settings(TorchNccl("2", "compiled into torch", None).call)
-
-
-def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
-    os.environ |= {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/home/me/nccl.log"}
-    before, log, performed = dict(os.environ), NcclLog(), list[None]()
-    log.begin()
-    assert log.observe(Library().reread, lambda: performed.append(None)) == Observation()
-    assert len(performed) == 1, "every rank performs it, whoever has a log"
-    assert log.transport() is None
-    assert dict(os.environ) == before
-
-
-# Settings, as the library has them ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("version", "settings"), [
-    ("2.30.4", ()), ("2.30.7", ("NCCL_OF_A_FILE=3", "NCCL_SET_THREAD_NAME=FALSE"))
-])  # fmt: skip
-def test_settings_are_those_that_nccl_publishes_or_has_from_its_files(
-    monkeypatch: pytest.MonkeyPatch, version: str, settings: tuple[str, ...]
-) -> None:
-    """Without those of its log, which collbench sets, and without secrets."""
-    os.environ |= {"DOUBLE_NCCL_VERSION": version, "NCCL_ALGO": "Ring"}
-    names = {"NCCL_ALGO": "Ring", "NCCL_OF_A_FILE": "3", "NCCL_TOKEN": "x", "NCCL_DEBUG": "INFO", "HOME": "/"}
-    monkeypatch.setattr(nccl_binding, "_c_environment", lambda: names)
-    assert nccl_binding.library_settings(DoubleNccl(lambda: None).call) == settings
 
 
 # A session: nothing is asked of communicators that are being aborted, and the environment does not move --------------

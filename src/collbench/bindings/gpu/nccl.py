@@ -364,13 +364,13 @@ _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 #: from 2.29 on the copy engines, which run no kernel.
 _CHOICE = re.compile(
     r"Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
-    r"|\[Symmetric\]: \d+ Bytes -> Kernel [^_\s]+_(?P<kernel>\w+)"
+    r"|\[Symmetric\]: \d+ Bytes -> Kernel (?:[^_\s]+_)?(?P<kernel>\w+)"
     r"|\[(?P<engines>Copy Engine|Hierarchical CE)\]: \d+ Bytes -> "
 )
 #: What is logged of connections: by a transport, by NVLink SHARP once for all ranks of a node; and a loaded net plugin.
 _NVLS = re.compile(r"NVLS comm \S+ headRank")
 _PLUGIN = re.compile(r"NET/Plugin: Loaded net plugin (.+?) \((v\d+)\)")
-_VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
+_VIA = re.compile(r"(?:Channel|CollNet) \d+(?:/\d+)? : \S+(?: -> \S+)?(?: \[\w+\])? via ([^,\n]+)")
 
 
 UNKNOWN_CHOICE = "algorithm and protocol unknown: this NCCL has no function that switches its log for one operation"
@@ -415,7 +415,7 @@ class NcclLog:
     def transport(self) -> str | None:
         """`P2P/IPC, SHM/direct`: the transports of all connections of this rank so far; a network with its plugin."""
         self._read()
-        of_plugin = f"NET/{self._plugin.split()[0]}/" if self._plugin else None  # one that is loaded may not be used
+        of_plugin = f"NET/{self._plugin.rpartition(' ')[0]}/" if self._plugin else None  # it may be loaded, not used
         named = (f"{name} (plugin {self._plugin})" if of_plugin and f"{name}/".startswith(of_plugin) else name
                  for name in sorted(self._transports))  # fmt: skip
         return ", ".join(named) or None
@@ -455,7 +455,7 @@ class NcclLog:
 
 
 def transports(text: str) -> list[str]:
-    return [transport.rstrip(",") for transport in _VIA.findall(text)] + ["NVLS"] * bool(_NVLS.search(text))
+    return [transport.strip() for transport in _VIA.findall(text)] + ["NVLS"] * bool(_NVLS.search(text))
 
 
 def chosen(text: str, transport: str | None = None) -> Observation:
