@@ -293,6 +293,7 @@ def test_the_installed_header_is_read_as_the_others_were() -> None:
     version, header = declared(path.read_text(encoding="utf-8"))
     nearest = max(known for known in HEADERS if numbers(known) <= numbers(version))
     assert header["functions"] == HEADERS[nearest]["functions"]
+    assert header["config"][: len(HEADERS[nearest]["config"])] == HEADERS[nearest]["config"]
     assert {name: header["values"].get(name) for name in HEADERS[nearest]["values"]} == HEADERS[nearest]["values"]
 
 
@@ -344,14 +345,31 @@ def test_functions_are_those_of_every_header(version: str) -> None:
             assert types[ROOT[name]] == "int"
 
 
-def test_a_configuration_is_one_of_nccl_2_27() -> None:
-    """The layout of ncclConfig_t up to nvlsCTAs: sizes and offsets of a C compiler for 64 bits."""
+def test_a_configuration_leaves_all_but_the_policy_to_the_library() -> None:
     config = config_for("zero")
     assert (config.size, config.magic, config.version) == (ctypes.sizeof(config), 0xCAFEBEEF, 22700)
-    assert {name: getattr(Config, name).offset for name in ("blocking", "netName", "commName", "CTAPolicy")} == {
-        "blocking": 16, "netName": 32, "commName": 48, "CTAPolicy": 60}  # fmt: skip
-    assert ctypes.sizeof(config) == 72
     assert (config.CTAPolicy, config.blocking, config.nvlsCTAs, config.netName) == (2, -(2**31), -(2**31), None)
+
+
+SIZES = {"size_t": 8, "const char*": 8, "unsigned int": 4, "int": 4}  # of a C compiler for 64 bits; each is aligned so
+
+
+def laid_out(config: list[str]) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size of each field of a C structure."""
+    end = 0
+    for kind, _, name in (field.rpartition(" ") for field in config):
+        offset = -(-end // SIZES[kind]) * SIZES[kind]
+        end = offset + SIZES[kind]
+        yield name, offset, SIZES[kind]
+
+
+@pytest.mark.parametrize("version", HEADERS)
+def test_a_configuration_begins_as_that_of_every_version_that_takes_one(version: str) -> None:
+    """From 2.27 on: a library reads as much as its `size` says. Versions before have fewer fields."""
+    ours = [(name, getattr(Config, name).offset, getattr(Config, name).size) for name, *_ in Config._fields_]
+    theirs = [*laid_out(HEADERS[version]["config"])]
+    assert theirs[: len(ours)] == (ours if numbers(version) >= (2, 27) else ours[: len(theirs)])
+    assert (len(theirs) < len(ours)) == (numbers(version) < (2, 27))
 
 
 @pytest.mark.parametrize("version", HEADERS)
