@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -277,6 +278,21 @@ def test_settings_of_a_communicator_do_not_move_the_environment(first: str, stay
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=True)
     assert set(done.stdout.split()) >= {stays}
     assert "False" not in done.stdout or not first
+
+
+def test_settings_of_a_communicator_leave_what_nccl_has_from_a_file() -> None:
+    """Which it puts into the environment of the C library, without Python."""
+    c, seen = ctypes.CDLL(None), list[bytes]()
+    c.getenv.restype = ctypes.c_char_p
+    c.setenv(b"NCCL_MADE_UP", b"of a file", 0)
+    try:
+        with nccl_binding.settings({"NCCL_MADE_UP": "of a case", "NCCL_OTHER": ""}):
+            seen.append(c.getenv(b"NCCL_MADE_UP"))
+        seen.append(c.getenv(b"NCCL_MADE_UP"))
+    finally:
+        c.unsetenv(b"NCCL_MADE_UP")
+    assert seen == [b"of a case", b"of a file"]
+    assert not {"NCCL_MADE_UP", "NCCL_OTHER"} & os.environ.keys() and c.getenv(b"NCCL_OTHER") is None
 
 
 # The headers of NCCL: of six versions as `nccl_header.py` printed them, and of the one that is installed --------------

@@ -344,16 +344,18 @@ def reserve_settings() -> None:
 @contextlib.contextmanager
 def settings(variables: dict[str, str]) -> Iterator[None]:
     """Environment variables that the library reads when a communicator is made, and not after."""
-    before = {name: os.environ.get(name) for name in variables}
+    known, of_c = dict(os.environ), _c_environment()
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
+        for name in variables:
+            if name in known:
+                os.environ[name] = known[name]
             else:
-                os.environ[name] = value
+                os.environ.pop(name, None)
+                if name in of_c:  # NCCL has it from a file, and Python does not know it
+                    os.putenv(name, of_c[name])
 
 
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"  # what is logged outside of `observe`, and in it
