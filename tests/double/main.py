@@ -6,8 +6,9 @@ DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (ha
 DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_COMM_MEMORY and DOUBLE_CONNECT_MEMORY (bytes that a communicator takes when it is
 made, and in its first call), DOUBLE_SPOIL=KIND (see `spoil`),
 DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT, DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all,
-DOUBLE_REFUSES=ALGORITHM (no communicator), DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is
-believed to). Programs of suite `gpu` are started by `gpu_program`, which has more variables.
+DOUBLE_REFUSES=ALGORITHM (no communicator), DOUBLE_RESETS=FUNCTION,... (those that make the log read its settings),
+DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is believed to). Programs of suite `gpu` are started by
+`gpu_program`, which has more variables.
 """
 
 from __future__ import annotations

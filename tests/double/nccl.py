@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from functools import partial
@@ -11,14 +12,15 @@ from collbench.bindings.mpi import load_mpi
 from collbench.collectives.row import C
 from collbench.machine import launcher
 from collbench.timing.loop import Native
-from tests.double.communicator import CALLS, DIRECT, DoubleComm
+from tests.double.communicator import CALLS, DIRECT, INVALID_ARGUMENT, DoubleComm
 from tests.double.device import DoubleDevice
 from tests.double.functions import Code, Functions, crash
 from tests.double.log import DoubleLog
 
 INVALID_USAGE = 5  # ncclInvalidUsage of nccl.h
-#: The first versions with ncclCommWindowRegister, and with ncclAlltoAll, ncclGather and ncclScatter.
-WINDOWS, FUNCTIONS = (2, 27, 0), (2, 28, 0)
+#: The first versions with ncclCommWindowRegister, with ncclAlltoAll, ncclGather and ncclScatter, and with parameters.
+WINDOWS, FUNCTIONS, PARAMETERS = (2, 27, 0), (2, 28, 0), (2, 30, 7)
+PUBLISHED = {"NCCL_DEBUG": "<unknown>", "NCCL_SET_THREAD_NAME": "FALSE"}  # with defaults
 
 
 class Group:
@@ -151,14 +153,11 @@ class DoubleNccl:
             return self._call_directly(name, *arguments)
         if name.startswith("CommWindow"):
             return self._window(name, *arguments) if self.version >= WINDOWS else None
-        device = self._device()
-        if function == "ncclMemAlloc" and device is not None:
-            if arguments[1].value > device.free()[0]:
-                return 1
-            memory = device.allocate(arguments[1].value)
-            self._memories[memory.address] = memory
-            arguments[0]._obj.value = memory.address
-        elif function == "ncclMemFree":
+        if function.startswith("ncclParam"):
+            return self._parameter(function, *arguments) if self.version >= PARAMETERS else None
+        if function == "ncclMemAlloc" and (device := self._device()) is not None:
+            return self._allocate(device, *arguments)
+        if function == "ncclMemFree":
             if arguments[0].value in self.registered or arguments[0].value in self.windows:
                 crash("memory is freed before it was deregistered")
             self._memories.pop(arguments[0].value)
@@ -168,10 +167,30 @@ class DoubleNccl:
         elif function == "ncclCommDeregister":
             self._comms[arguments[0].value].refuse_if_freed()
             self.registered.pop(arguments[1].value)
-        elif function == "ncclResetDebugInit":
+        elif function in os.environ.get("DOUBLE_RESETS", "ncclResetDebugInit").split(","):
             self.log.reset()
         else:
             return None
+        return 0
+
+    def _allocate(self, device: DoubleDevice, pointer: Any, size: Any) -> int:
+        if size.value > device.free()[0]:
+            return 1
+        memory = device.allocate(size.value)
+        self._memories[memory.address] = memory
+        pointer._obj.value = memory.address
+        return 0
+
+    def _parameter(self, function: str, *arguments: Any) -> int:
+        """The keys, or the value of one, which is text."""
+        if function == "ncclParamGetAllParameterKeys":
+            self._keys = (ctypes.c_char_p * len(PUBLISHED))(*map(str.encode, PUBLISHED))
+            arguments[0]._obj.contents = ctypes.c_char_p.from_buffer(self._keys)
+            arguments[1]._obj.value = len(PUBLISHED)
+        elif (key := arguments[0].decode()) in PUBLISHED:
+            arguments[1]._obj.value = os.environ.get(key, PUBLISHED[key]).encode()
+        else:
+            return INVALID_ARGUMENT
         return 0
 
     def _call_directly(self, name: str, *arguments: Any) -> int:

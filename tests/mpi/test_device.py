@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from collbench import collectives
-from collbench.bindings.gpu.nccl import DATATYPE
+from collbench.bindings.gpu.nccl import DATATYPE, UNKNOWN_CHOICE
+from collbench.schema.manifest import read_manifest
 from tests.mpi.double_jobs import DOUBLE, measure, one, run
 from tests.mpi.jobs import Command, Ended, finish
 from tests.runs import read_run
@@ -74,6 +75,26 @@ def test_the_record_says_which_of_two_functions_it_was(mpirun: Command, version:
     record = one(measure(mpirun, 2, *arguments, DOUBLE_NCCL_VERSION=version))
     assert record["status"] == "ok"
     assert [note for note in record["notes"] if function in note]
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+@pytest.mark.parametrize("has", ["ncclResetDebugInitInternal", "none"])
+def test_the_record_says_why_nothing_is_known_of_the_choice(mpirun: Command, has: str) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2")
+    record = one(measure(mpirun, 2, *arguments, DOUBLE_RESETS=has))
+    assert record["status"] == "ok"
+    assert (record["algorithm"] is None, UNKNOWN_CHOICE in record["notes"]) == ((has == "none"),) * 2
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+def test_the_manifest_has_the_settings_of_nccl(mpirun: Command, tmp_path: Path) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2", "--out", str(tmp_path / "run"))
+    ended = finish(mpirun(2, *arguments, program=DOUBLE), env={"DOUBLE_NCCL_VERSION": "2.30.7"})
+    assert ended.code == 0, ended.err
+    settings = {library.name: library.settings for library in read_manifest(tmp_path / "run").libraries}
+    assert settings == dict.fromkeys(settings, ()) | {"NCCL": ("NCCL_SET_THREAD_NAME=FALSE",)}
 
 
 @pytest.mark.mpi

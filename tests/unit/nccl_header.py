@@ -22,14 +22,17 @@ FUNCTION = re.compile(
     r"\s*\(([^)]*)\)",
     re.MULTILINE,
 )
+CONFIG = re.compile(r"typedef struct ncclConfig_v\d+ \{(.*?)\} ncclConfig_t;", re.DOTALL)
+FIELD = re.compile(r"^\s*((?:const |unsigned )?\w+(?: ?\*)?) ?(\w+);", re.MULTILINE)
 VERSION = re.compile(r"#define NCCL_(MAJOR|MINOR|PATCH) (\d+)")
 
 
 class Header(TypedDict):
-    """`functions` have the types of their parameters, without names."""
+    """`functions` have the types of their parameters without names, `config` the fields of ncclConfig_t with theirs."""
 
     values: dict[str, int]
     functions: dict[str, list[str]]
+    config: list[str]
 
 
 def parameters(text: str) -> list[str]:
@@ -44,8 +47,10 @@ def declared(text: str) -> tuple[str, Header]:
     numbers = dict(VERSION.findall(text))
     values = {name or macro: int(value or number, 0) for name, value, macro, number in VALUES.findall(text)}
     functions = {name: parameters(arguments) for name, arguments in FUNCTION.findall(text)}
+    (struct,) = CONFIG.findall(text)
+    config = [f"{kind.replace(' *', '*')} {name}" for kind, name in FIELD.findall(struct)]
     version = ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH"))
-    return version, Header(values=values, functions=functions)
+    return version, Header(values=values, functions=functions, config=config)
 
 
 if __name__ == "__main__":

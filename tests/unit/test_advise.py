@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec import structs
 from tests.unit import made_runs
 from tests.unit.advised_runs import US, advice_on, ladder, two_libraries
 from tests.unit.conftest import Collbench
@@ -394,7 +395,8 @@ def test_runs_with_different_libraries_advise_together_and_in_turns_in_blocks(tm
     times = [10 * US * (1 + n / 27) for n in range(10)]
     openmpi = observe(write_launches(tmp_path / "o", {made_case(): times}))
     mpich = observe(write_launches(tmp_path / "m", {made_case(): [1.1 * time for time in times]},
-                                   libraries=(library("MPICH", "5.0.2"),), launcher="MPICH's mpiexec"))  # fmt: skip
+                                   libraries=(structs.replace(library("MPICH", "5.0.2"), settings=("A=1",)),),
+                                   launcher="MPICH's mpiexec"))  # fmt: skip
     for in_blocks, possible in ((False, 2), (True, 1)):
         together = merged([openmpi, mpich], in_blocks=in_blocks)
         (advice,) = advise(questions(together, {}), together.interleaved)

@@ -334,6 +334,11 @@ WITH_FILE = Side(libraries=(PATH,))
 FOUR_THREADS = {"OMP_NUM_THREADS": "4"}
 ASKED_FOR = Side(variables=FOUR_THREADS)
 
+
+def with_setting(library: Library) -> Library:
+    return msgspec.structs.replace(library, settings=("OMP_NUM_THREADS=4",))
+
+
 #: What is asked of the other side, how its software differs, and what of that is refused.
 DIFFERENCES: dict[str, tuple[Side, dict[str, Any], set[str]]] = {
     "python": (Side(), {"python": "3.12.1"}, {"python"}),
@@ -341,9 +346,15 @@ DIFFERENCES: dict[str, tuple[Side, dict[str, Any], set[str]]] = {
     "a library": (Side(), {"libraries": (library(sha256="b" * 64),)}, {"library-file"}),
     "the variable that was asked for": (ASKED_FOR, {"environment": FOUR_THREADS}, set()),
     "and another": (ASKED_FOR, {"environment": FOUR_THREADS | {"NCCL_ALGO": "Ring"}}, {"env:NCCL_ALGO"}),
+    "a setting": (Side(), {"libraries": (with_setting(library()),)}, {"setting:OMP_NUM_THREADS"}),
+    "the setting of the variable that was asked for": (ASKED_FOR, {"libraries": (with_setting(library()),)}, set()),
+    "settings of the library that was asked for": (
+        Side(variables={"LD_LIBRARY_PATH": "/new"}),
+        {"libraries": (with_setting(library(sha256="b" * 64)),)}, set(),
+    ),
     "anything in an image that was asked for": (
         Side(images={"openmpi": "new"}),
-        {"python": "3.12.1", "id": "sha256:9", "libraries": (library("MPICH", "4.3", "b" * 64),)}, set(),
+        {"python": "3.12.1", "id": "sha256:9", "libraries": (with_setting(library("MPICH", "4.3", "b" * 64)),)}, set(),
     ),
 }  # fmt: skip
 

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -39,14 +38,11 @@ from collbench.bindings.gpu.nccl import (
     OP,
     Communicators,
     Config,
-    NcclLog,
-    chosen,
     config_for,
     refuse_cta_policy,
     says_lost,
-    transports,
 )
-from collbench.bindings.spec import Observation, as_parts, to_word
+from collbench.bindings.spec import as_parts, to_word
 from collbench.collectives.row import C, Collective, CollectiveCase, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.timing.loop import Halt
@@ -187,157 +183,6 @@ def test_nccls_words_for_a_lost_rank(text: str, lost: bool) -> None:
     assert not says_lost(ValueError(text))
 
 
-# NCCL's log, on lines as NCCL writes them ----------------------------------------------------------------------------
-
-
-CONNECTIONS = """\
-host:1:2 [0] NCCL INFO Using network Socket
-host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
-host:1:2 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/IPC
-host:1:2 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/Socket/0
-host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/3/GDRDMA
-host:1:2 [0] NCCL INFO Channel 00 : 0[1a000] -> 1[3d000] via SHM/direct/direct
-host:1:2 [0] NCCL INFO Channel 02 : 0[1a000] -> 1[3d000] via P2P/direct pointer, comm 0x5
-host:1:2 [0] NCCL INFO Connected all rings
-host:1:2 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1 via nothing
-"""
-
-NEW = "host:1:2 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n"
-OLD = "host:1:2 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo 1 proto 2 time 12.3\n"
-SYMMETRIC = (
-    "host:1:2 [0] NCCL INFO AllReduce [Symmetric]: 1048576 Bytes -> Kernel AllReduce_RSxLDMC_AGxSTMC nchannels 16 "
-    "nthreads 512 nWorks 1\n"
-)  # 2.28; 2.27 without nWorks
-COPY_ENGINE = (
-    "host:1:2 [0] NCCL INFO AllGather [Copy Engine]: 8388608 Bytes -> cudaMemcpy; CE synchronization with NVLS\n"
-)
-HIERARCHICAL = "host:1:2 [0] NCCL INFO AlltoAll [Hierarchical CE]: 8388608 Bytes -> RMA proxy + CE\n"
-
-
-def test_ways_of_connections() -> None:
-    ways = ["P2P/CUMEM", "P2P/IPC", "NET/Socket/0", "NET/IB/3/GDRDMA", "SHM/direct/direct", "P2P/direct"]
-    assert transports(CONNECTIONS) == ways
-    assert transports("") == []
-    nvls = ("host:1:2 [0] NCCL INFO NVLS comm 0x55d0 headRank 3 nHeads 8 nvlsRanks 8 buffSize 1048576 "
-            "nvlsPerRankSize 33554432 nvlsTotalSize 268435456\n")  # fmt: skip
-    assert transports(nvls) == ["NVLS"]
-    assert transports("host:1:2 [0] NCCL INFO NVLS multicast support is available on dev 0\n") == []
-
-
-#: Lines of the log, and the algorithm and protocol that were chosen last. Sends and receives have none.
-CHOSEN: dict[str, tuple[str | None, str | None]] = {
-    NEW: ("RING", "LL"), OLD: ("RING", "SIMPLE"), OLD.replace("1 proto 2", "0 proto 1"): ("TREE", "LL128"),
-    OLD.replace("1 proto 2", "4 proto 0"): ("NVLS", "LL"), OLD.replace("1 proto 2", "9 proto 7"): ("9", "7"),
-    NEW.replace("RING", "NVLS_TREE").replace("LL ", "SIMPLE "): ("NVLS_TREE", "SIMPLE"),
-    OLD + NEW: ("RING", "LL"), NEW + OLD: ("RING", "SIMPLE"), "": (None, None),
-    SYMMETRIC: ("SYMMETRIC", "RSxLDMC_AGxSTMC"), SYMMETRIC.replace("RSxLDMC_AGxSTMC", "LL"): ("SYMMETRIC", "LL"),
-    COPY_ENGINE: ("COPY_ENGINE", None), NEW + HIERARCHICAL: ("HIERARCHICAL_CE", None),
-    SYMMETRIC + NEW: ("RING", "LL"), NEW + SYMMETRIC: ("SYMMETRIC", "RSxLDMC_AGxSTMC"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", CHOSEN)
-def test_what_was_chosen_last(text: str) -> None:
-    assert chosen(text) == Observation(*CHOSEN[text])
-    assert chosen(CONNECTIONS + text, "P2P/IPC") == Observation(*CHOSEN[text], "P2P/IPC")
-
-
-class Library:
-    """A library that writes connections or choices to the file that the environment names, as it is told to."""
-
-    def __init__(self, rereads: bool = True) -> None:
-        self.rereads = rereads
-        self.subsystems = ""
-        self.file = Path("/nowhere")
-        self.listen()
-
-    def listen(self) -> None:
-        """Read the environment: when it starts, and when it is told to."""
-        self.subsystems = os.environ.get("NCCL_DEBUG_SUBSYS", "")
-        self.file = Path(os.environ.get("NCCL_DEBUG_FILE", "/nowhere"))
-
-    def reread(self) -> bool:
-        if self.rereads:
-            self.listen()
-        return self.rereads
-
-    def write(self, text: str) -> None:
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(text)
-
-    def perform(self) -> None:
-        if self.subsystems == "TUNING":
-            self.write(NEW)
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without NCCL's variables."""
-    before = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_DEBUG")}
-    monkeypatch.setattr(os, "environ", before)
-
-
-@pytest.fixture
-def log() -> NcclLog:
-    log = NcclLog()
-    log.begin()
-    return log
-
-
-def test_the_choice_is_logged_for_one_operation_and_connections_for_all(log: NcclLog) -> None:
-    library = Library()
-    assert "P2P" in library.subsystems.split(",")
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct\n")
-    assert log.transport() == "SHM/direct"
-    assert log.observe(library.reread, library.perform) == Observation("RING", "LL", "SHM/direct")
-    assert library.subsystems != "TUNING", "samples would be logged"
-    assert log.observe(library.reread, lambda: None) == Observation(transport="SHM/direct"), (
-        "the choice before is no choice"
-    )
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n")
-    assert log.transport() == "P2P/IPC, SHM/direct"
-
-
-def test_a_net_plugin_is_named_where_its_network_is_used(log: NcclLog) -> None:
-    library = Library()
-    library.write("host:1:2 [0] NCCL INFO NET/Plugin: Loaded net plugin AWS Libfabric (v10)\n")
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0\n")
-    assert log.transport() == "NET/IB/0", "loaded, but not used"
-    library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/AWS Libfabric/0/GDRDMA\n")
-    assert log.transport() == "NET/AWS (plugin AWS Libfabric v10), NET/IB/0"
-
-
-def test_the_log_goes_on_when_the_operation_fails_and_the_environment_does_not_move(log: NcclLog) -> None:
-    """A name that is added or taken away would move it under the library's own threads."""
-    library = Library()
-    with pytest.raises(RuntimeError, match="from the library"):
-        log.observe(library.reread, Mock(side_effect=RuntimeError("from the library")))
-    assert library.subsystems != "TUNING"
-    before, during = list(os.environ), list[list[str]]()
-    log.observe(Library().reread, lambda: during.append(list(os.environ)))
-    assert [*during, list(os.environ)] == [before, before]
-    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
-    assert not Path(str(target).removesuffix(" (deleted)")).exists()
-
-
-def test_a_version_that_cannot_be_told_again_tells_connections_alone(log: NcclLog) -> None:
-    library, performed = Library(rereads=False), list[None]()
-    library.write(CONNECTIONS)
-    seen = log.observe(library.reread, lambda: performed.append(None))
-    assert (seen.algorithm, seen.protocol, len(performed)) == (None, None, 1)
-    assert "P2P/CUMEM" in (seen.transport or "")
-
-
-def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
-    os.environ |= {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/home/me/nccl.log"}
-    before, log, performed = dict(os.environ), NcclLog(), list[None]()
-    log.begin()
-    assert log.observe(Library().reread, lambda: performed.append(None)) == Observation()
-    assert len(performed) == 1, "every rank performs it, whoever has a log"
-    assert log.transport() is None
-    assert dict(os.environ) == before
-
-
 # A session: nothing is asked of communicators that are being aborted, and the environment does not move --------------
 
 
@@ -435,6 +280,21 @@ def test_settings_of_a_communicator_do_not_move_the_environment(first: str, stay
     assert "False" not in done.stdout or not first
 
 
+def test_settings_of_a_communicator_leave_what_nccl_has_from_a_file() -> None:
+    """Which it puts into the environment of the C library, without Python."""
+    c, seen = ctypes.CDLL(None), list[bytes]()
+    c.getenv.restype = ctypes.c_char_p
+    c.setenv(b"NCCL_MADE_UP", b"of a file", 0)
+    try:
+        with nccl_binding.settings({"NCCL_MADE_UP": "of a case", "NCCL_OTHER": ""}):
+            seen.append(c.getenv(b"NCCL_MADE_UP"))
+        seen.append(c.getenv(b"NCCL_MADE_UP"))
+    finally:
+        c.unsetenv(b"NCCL_MADE_UP")
+    assert seen == [b"of a case", b"of a file"]
+    assert not {"NCCL_MADE_UP", "NCCL_OTHER"} & os.environ.keys() and c.getenv(b"NCCL_OTHER") is None
+
+
 # The headers of NCCL: of six versions as `nccl_header.py` printed them, and of the one that is installed --------------
 
 HEADERS: dict[str, Header] = json.loads(Path(__file__).with_name("nccl-headers.json").read_text(encoding="utf-8"))
@@ -449,6 +309,7 @@ def test_the_installed_header_is_read_as_the_others_were() -> None:
     version, header = declared(path.read_text(encoding="utf-8"))
     nearest = max(known for known in HEADERS if numbers(known) <= numbers(version))
     assert header["functions"] == HEADERS[nearest]["functions"]
+    assert header["config"][: len(HEADERS[nearest]["config"])] == HEADERS[nearest]["config"]
     assert {name: header["values"].get(name) for name in HEADERS[nearest]["values"]} == HEADERS[nearest]["values"]
 
 
@@ -500,14 +361,31 @@ def test_functions_are_those_of_every_header(version: str) -> None:
             assert types[ROOT[name]] == "int"
 
 
-def test_a_configuration_is_one_of_nccl_2_27() -> None:
-    """The layout of ncclConfig_t up to nvlsCTAs: sizes and offsets of a C compiler for 64 bits."""
+def test_a_configuration_leaves_all_but_the_policy_to_the_library() -> None:
     config = config_for("zero")
     assert (config.size, config.magic, config.version) == (ctypes.sizeof(config), 0xCAFEBEEF, 22700)
-    assert {name: getattr(Config, name).offset for name in ("blocking", "netName", "commName", "CTAPolicy")} == {
-        "blocking": 16, "netName": 32, "commName": 48, "CTAPolicy": 60}  # fmt: skip
-    assert ctypes.sizeof(config) == 72
     assert (config.CTAPolicy, config.blocking, config.nvlsCTAs, config.netName) == (2, -(2**31), -(2**31), None)
+
+
+SIZES = {"size_t": 8, "const char*": 8, "unsigned int": 4, "int": 4}  # of a C compiler for 64 bits; each is aligned so
+
+
+def laid_out(config: list[str]) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size of each field of a C structure."""
+    end = 0
+    for kind, _, name in (field.rpartition(" ") for field in config):
+        offset = -(-end // SIZES[kind]) * SIZES[kind]
+        end = offset + SIZES[kind]
+        yield name, offset, SIZES[kind]
+
+
+@pytest.mark.parametrize("version", HEADERS)
+def test_a_configuration_begins_as_that_of_every_version_that_takes_one(version: str) -> None:
+    """From 2.27 on: a library reads as much as its `size` says. Versions before have fewer fields."""
+    ours = [(name, getattr(Config, name).offset, getattr(Config, name).size) for name, *_ in Config._fields_]
+    theirs = [*laid_out(HEADERS[version]["config"])]
+    assert theirs[: len(ours)] == (ours if numbers(version) >= (2, 27) else ours[: len(theirs)])
+    assert (len(theirs) < len(ours)) == (numbers(version) < (2, 27))
 
 
 @pytest.mark.parametrize("version", HEADERS)

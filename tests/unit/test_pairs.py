@@ -218,6 +218,10 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(
 # When two sides of a comparison differ in their environments ----------------------------------------------------------
 
 
+def with_settings(*settings: str) -> Library:
+    return structs.replace(library(), settings=settings)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "changes"),
     [("cpu", "EPYC 7003 against Xeon", {"hosts": (host(cpu="Xeon"),)}),
@@ -234,6 +238,7 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(
      ("launcher", "Open MPI's mpirun against torchrun", {"launcher": "torchrun"}),
      ("granted-thread-level", "single against multiple", {"thread_level": {"granted": "multiple"}}),
      ("warmup", "5 against 0", {"protocol": protocol(warmup=0)}), ("simulated", "no against yes", {"simulated": True}),
+     ("setting:NCCL_ALGO", "not set against Ring", {"libraries": (with_settings("NCCL_ALGO=Ring"),)}),
      ("env:NCCL_ALGO", "not set against Ring", {"environment": {"NCCL_ALGO": "Ring"}})],
 )  # fmt: skip
 def test_another_environment_is_refused_until_ignored(run: Run, name: str, text: str, changes: dict[str, Any]) -> None:
@@ -246,6 +251,18 @@ def test_another_environment_is_refused_until_ignored(run: Run, name: str, text:
     assert name in insisting
     [pair] = of_runs(base, other, ignored=insisting)
     assert f"{name}: {text}" in pair.remarks
+
+
+def test_settings_come_with_another_library_and_with_the_variable_that_sets_them(run: Run) -> None:
+    base = run(libraries=(with_settings("NCCL_A=1", "NCCL_B=1"),))
+    newer = run(libraries=(structs.replace(with_settings("NCCL_A=2"), version="5.0.12"),))
+    with pytest.raises(RequestError, match=r"\bsetting:NCCL_A\b(?s:.*)--by library\b"):
+        of_runs(base, newer)
+    assert of_runs(base, newer, "library")
+    other = run(libraries=(with_settings("NCCL_A=2", "NCCL_B=1"),), environment={"NCCL_A": "2"})
+    assert of_runs(base, other, "env:NCCL_A")
+    with pytest.raises(RequestError, match="env:NCCL_A"):
+        of_runs(base, other, "setting:NCCL_A")
 
 
 @pytest.mark.parametrize(

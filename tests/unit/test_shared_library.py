@@ -161,7 +161,8 @@ def fails():
         nccl.communicator(1, nccl.unique_id(), 0, "default")
     except RuntimeError as error:
         print("failed", log.last_warning())
-log.observe(lambda: nccl.call("ncclResetDebugInit") is not None, fails)
+from collbench.bindings.gpu.nccl import reread_settings
+print(log.observe(lambda: reread_settings(nccl.call), fails).notes)
 log._warning = None
 fails()
 """
@@ -174,9 +175,29 @@ fails()
     else:
         pytest.skip("there is a driver here, so a communicator of one rank does not fail")
     lines = run(body).strip().splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3 and lines.pop(1) == "()"
     for line in lines:
         assert line.startswith("failed ") and "driver" in line
+
+
+@with_libraries
+def test_settings_of_a_file_are_seen_from_the_version_on_that_tells_them(tmp_path: Path) -> None:
+    """One that NCCL publishes, and one that it does not; the variables of the log are no settings of the user."""
+    file = tmp_path / "nccl.conf"
+    file.write_text("NCCL_SET_THREAD_NAME=1\nNCCL_ALGO=Ring\nNCCL_PROTO=LL\n", encoding="utf-8")
+    body = """
+import json
+from collbench.bindings.gpu.nccl import library_settings
+print(json.dumps((nccl.version, library_settings(nccl.call))))
+"""
+    before = f"import os\nos.environ |= {{'NCCL_CONF_FILE': {str(file)!r}, 'NCCL_PROTO': 'Simple'}}\n"
+    version, settings = json.loads(run(body, before))
+    seen = dict(setting.split("=", 1) for setting in settings)
+    assert not {"NCCL_PROTO", "NCCL_CONF_FILE", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"} & seen.keys()
+    if version < [2, 30, 7]:
+        assert seen == {}
+    else:
+        assert (seen["NCCL_ALGO"], seen["NCCL_SET_THREAD_NAME"]) == ("Ring", "TRUE")
 
 
 @with_libraries

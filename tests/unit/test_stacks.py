@@ -55,6 +55,7 @@ DIFFERENT: list[dict[str, Any]] = [
     {"libraries": (msgspec.structs.replace(MPI, version="5.0.5", sha256="bb"),)},
     {"libraries": (msgspec.structs.replace(MPI, sha256="bb"),)},
     {"libraries": (MPI, Library(name="NCCL", version="2.27"))},
+    {"libraries": (msgspec.structs.replace(MPI, settings=("A=1=2", "B=3")),)},
     {"packages": {"mpi4py": "4.0.0"}}, {"packages": {}}, {"packages": {"mpi4py": "4.1.2", "cupy": "13"}},
 ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,14 @@ from collbench.errors import RequestError, suggestion
 from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, policy_order, step_order
 from collbench.schema.case import Case
 from collbench.schema.manifest import Host, Image, Manifest
+
+#: How facts begin that are called by a name of software: variables, and settings of libraries.
+NAMED = ("env:", "setting:")
+
+
+def among(allowed: Collection[str], fact: str) -> bool:
+    """Whether it is one of these facts; `env:*` among them is every variable, `setting:*` every setting."""
+    return fact in allowed or (fact.startswith(NAMED) and f"{fact.partition(':')[0]}:*" in allowed)
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,8 @@ class Factor:
     fewer: tuple[tuple[str, ...], ...] = ()
 
     def implies(self, fact: str) -> bool:
-        """Whether a fact of the environment may differ with it; `env:*` among the implied ones is every variable."""
-        return fact in self.implied or (fact.startswith("env:") and "env:*" in self.implied)
+        """Whether a fact of the environment may differ with it."""
+        return among(self.implied, fact)
 
     def varies(self, cases: Iterable[Case]) -> bool:
         return len({tuple(case[axis] for axis in self.axes) for case in cases}) > 1
@@ -78,13 +86,18 @@ _LIBRARY = replace(_PLACES[0], name="library", implied=SOFTWARE)
 
 def normalised(name: str) -> str:
     """`thread-level` for `Thread_Level`; the name of a variable, as in `env:NCCL_ALGO`, keeps its spelling."""
-    return name if name.startswith("env:") else name.replace("_", "-").lower()
+    return name if name.startswith(NAMED) else name.replace("_", "-").lower()
 
 
 def of_fact(name: str) -> Factor:
-    """A fact of the environment as the factor, with those that come with it."""
+    """A fact of the environment as the factor, with those that come with it: a variable may be a library's setting."""
     libraries = name in ("library", "library-file")
-    return Factor(name, (), SOFTWARE | {"launcher"} if libraries else frozenset({name}))
+    return Factor(name, (), SOFTWARE | {"launcher"} if libraries else frozenset({name, setting_of(name)}))
+
+
+def setting_of(variable: str) -> str:
+    """The fact of the setting that a variable (`env:NAME`) sets, where a library tells it."""
+    return variable.replace("env:", "setting:", 1)
 
 
 def find_factor(name: str, more: Iterable[str] = (), workload_axes: Iterable[str] = ()) -> Factor:
@@ -96,7 +109,7 @@ def find_factor(name: str, more: Iterable[str] = (), workload_axes: Iterable[str
     if spelled in FACTORS:
         return FACTORS[spelled]
     if spelled in (axis.replace("_", "-") for axis in workload_axes):  # which may be the choice of a library
-        return _of_axis(axis_of(spelled.replace("-", "_")), frozenset({"library", "library-file"}))
+        return _of_axis(axis_of(spelled.replace("-", "_")), frozenset({"library", "library-file", "setting:*"}))
     if spelled in more:
         return of_fact(spelled)
     if spelled == _LIBRARY.name:
@@ -156,7 +169,7 @@ def _several(values: Iterable[str]) -> str:
 
 def differences_of(base: dict[str, str], other: dict[str, str]) -> dict[str, str]:
     """How each fact differs, by name: `Linux 6.1 against 6.6`; `unknown` or `not set` where a side lacks it."""
-    lacking = {name: "not set" if name.startswith("env:") else "unknown" for name in sorted(base.keys() | other.keys())}
+    lacking = {name: "not set" if name.startswith(NAMED) else "unknown" for name in sorted(base.keys() | other.keys())}
     values = {name: (base.get(name, none), other.get(name, none)) for name, none in lacking.items()}
     return {name: f"{a or 'none'} against {b or 'none'}" for name, (a, b) in values.items() if a != b}
 
@@ -224,6 +237,8 @@ def software(
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
     }  # fmt: skip
+    settings = (setting.partition("=") for library in libraries for setting in library.settings)
+    facts |= {f"setting:{name}": value for name, _, value in settings}
     facts |= {f"env:{name}": value for name, value in variables.items() if name not in _OF_LAUNCHER}
     return facts if side is None or on_host else facts | {"image-id": (side.id or "").removeprefix("sha256:")[:12]}
 

@@ -15,7 +15,7 @@ import numpy as np
 from collbench.analysis.bounds import Bounds, Launches, bounds, bounds_at_any_time, log_ratios
 from collbench.analysis.compare import MOST, Comparison, Reason, compare, hidden_by_clock
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
-from collbench.analysis.factors import differences_of, facts_of
+from collbench.analysis.factors import NAMED, differences_of, facts_of, setting_of
 from collbench.analysis.launches import dependent, unequal
 from collbench.analysis.pairs import Pair, alike, undisturbed
 from collbench.analysis.results import Cell
@@ -106,11 +106,11 @@ def _images_replaced(sides: GateSides) -> bool:
 
 def _allowed(sides: GateSides, differences: Mapping[str, str]) -> frozenset[str]:
     if _images_replaced(sides):
-        return SOFTWARE | {"python", "packages", "image-id", *(name for name in differences if name.startswith("env:"))}
-    variables = {name for side in sides for name in side.variables}
-    loads = any(side.files for side in sides) or any(name.startswith(_LOADER) for name in variables)
-    files = {"library", "library-file"} if loads else set()
-    return frozenset({*(f"env:{name}" for name in variables), *files})
+        return SOFTWARE | {"python", "packages", "image-id", *(name for name in differences if name.startswith(NAMED))}
+    variables = {f"env:{name}" for side in sides for name in side.variables}
+    loads = any(side.files for side in sides) or any(name.startswith(f"env:{_LOADER}") for name in variables)
+    settings = {name for name in differences if name.startswith("setting:")} if loads else map(setting_of, variables)
+    return frozenset({*variables, *settings, *({"library", "library-file"} if loads else ())})
 
 
 def _of_libraries(sides: GateSides) -> Iterator[Cause]:

@@ -321,7 +321,7 @@ def _checked(
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
         apart = {name for name in differences if name not in mentioned | ignored}
         likeliest = [name for name in (*_QUESTIONS, *sorted(apart - {*_QUESTIONS})) if name in apart]
-        all_come_with = (name for name in likeliest if apart <= of_fact(name).implied)
+        all_come_with = (name for name in likeliest if all(map(of_fact(name).implies, apart)))
         likely = "" if factor.axes else next(all_come_with, "")
         raise SidesDiffer(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"

@@ -33,8 +33,10 @@ from collbench.bindings.gpu.nccl import (
     Nccl,
     NcclLog,
     function_notes,
+    library_settings,
     refuse_cta_policy,
     refuse_dtype,
+    reread_settings,
     reserve_settings,
     says_lost,
     settings,
@@ -290,6 +292,7 @@ class NcclSession(DeviceMpiSession):
         self._log = NcclLog()
         self._log.begin()
         self._nccl = on_all(self.world, backend.name, self.runtime.nccl)
+        self._reread = partial(reread_settings, self._nccl.call)
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, backend.name, "NCCL", f"{version} ({self._nccl.path})")
@@ -350,9 +353,6 @@ class NcclSession(DeviceMpiSession):
         if first is not None:
             raise first
         return results[0]
-
-    def _reread(self) -> bool:
-        return self._nccl.call("ncclResetDebugInit") is not None
 
     def _with_server(
         self, binder: Binder, comm: Communicator | None, case: CollectiveCase, row: Collective, count: int
@@ -459,8 +459,8 @@ class NcclBackend(DeviceMpiBackend):
 
     def libraries(self) -> tuple[Library, ...]:
         nccl = self.runtime.nccl()
-        library = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
-        return (library, *super().libraries())
+        version, has = ".".join(map(str, nccl.version)), library_settings(nccl.call)
+        return (Library(name="NCCL", version=version, path=nccl.path, settings=has), *super().libraries())
 
 
 BACKEND = NcclBackend()

@@ -21,8 +21,11 @@ from collbench.bindings.gpu.nccl import (
     NCCL_VARIABLES,
     SONAME,
     NcclLog,
+    call_in,
     function_notes,
+    library_settings,
     nccl_version,
+    reread_settings,
     says_lost,
     share_variables,
 )
@@ -80,12 +83,9 @@ class TorchNccl:
     path: str
     handle: ctypes.CDLL | None
 
-    def reread_settings(self) -> bool:
-        """Make it look at NCCL_DEBUG and its like again; False where this version cannot."""
-        function = getattr(self.handle, "ncclResetDebugInit", None)
-        if function is not None:
-            function()
-        return function is not None
+    def call(self, function: str, *arguments: Any) -> int | None:
+        """See `collbench.bindings.gpu.nccl.Nccl`."""
+        return call_in(self.handle, function, *arguments)
 
 
 def torch_nccl_version(torch: Any) -> tuple[int, ...]:
@@ -194,7 +194,8 @@ class TorchNcclSession(TorchSession):
         agree(self.world, backend.name, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
         self._log.begin()
-        self._nccl.reread_settings()  # it may be loaded already, with another log
+        self._reread = partial(reread_settings, self._nccl.call)
+        self._reread()  # it may be loaded already, with another log
         version = tuple(map(int, self._nccl.version.split(".")))
         set_own(share_variables(version, self.world.rank) if self.assigned.shared else {})
         self.gpu = on_all(self.world, backend.name, self._open)
@@ -234,7 +235,7 @@ class TorchNcclSession(TorchSession):
         # (torch/csrc/cuda/nccl.cpp, 2.10)
         direct = row.name == "alltoall" and torch_nccl_version(self._torch) >= (2, 28)
         notes = function_notes(row.name, direct)
-        observe = partial(self._log.observe, self._nccl.reread_settings, notes=notes)
+        observe = partial(self._log.observe, self._reread, notes=notes)
         return self.operation(prepared, arguments, completion, watch, observe)
 
     def _wait(self) -> None:
@@ -278,7 +279,8 @@ class TorchNcclBackend(TorchBackend):
         spec = importlib.util.find_spec("torch")
         library = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
         nccl = nccl_of(torch)
-        return (library, Library(name="NCCL", version=nccl.version, path=nccl.path))
+        has = library_settings(nccl.call)
+        return (library, Library(name="NCCL", version=nccl.version, path=nccl.path, settings=has))
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""

@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ import collbench
 from collbench import backends, workloads
 from collbench.backends import mpi_cuda
 from collbench.bindings.gpu.device import load
-from collbench.bindings.gpu.nccl import SONAME, nccl_version
+from collbench.bindings.gpu.nccl import SONAME, call_in, library_settings, nccl_version
 from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.machine import facts
@@ -157,7 +157,8 @@ def _nccl(kind: str) -> tuple[Library, ...]:
     except BackendUnavailable:
         return ()
     version = ".".join(map(str, nccl_version(library.handle)))
-    return (hashed(Library(name="NCCL", version=version, path=library.path)),)
+    has = library_settings(partial(call_in, library.handle))
+    return (hashed(Library(name="NCCL", version=version, path=library.path, settings=has)),)
 
 
 def _cuda(kind: str, versions: dict[str, str]) -> str | None:

@@ -211,6 +211,10 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
             differences.append(f"{name} {ours.version}: two builds, {ours.sha256} and {theirs.sha256}")
         if key in host_libraries and key in image_libraries:
             differences += _differs(f"kernel of {name}", ours.kernel, theirs.kernel)
+            if ours.version == theirs.version:
+                of_host, of_image = (dict(setting.split("=", 1) for setting in has.settings) for has in (ours, theirs))
+                for setting in of_host | of_image:
+                    differences += _differs(f"setting {setting}", of_host.get(setting), of_image.get(setting))
     packages = {*host.packages, *image.packages} - {"torch"} if communicate else ()  # torch is among the libraries
     for package in sorted(packages):
         differences += _differs(package, host.packages.get(package), image.packages.get(package))

@@ -330,7 +330,7 @@ REGISTRATIONS: tuple[Registration, ...] = get_args(Registration)
 CTA_POLICIES: tuple[CtaPolicy, ...] = get_args(CtaPolicy)
 
 #: Facts of the environment that come with a choice of software.
-SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
+SOFTWARE = frozenset({"library", "library-file", "setting:*", "packages", "python", "image-id"})
 
 #: Steps of isolation by name, from none to the most isolated. An engine's ladder has some of them (`launch.engines`).
 STEPS = (None, "files", "visible", "net", "ipc", "limits", "strict")

@@ -18,7 +18,10 @@ Until = Literal["launches", "decided"]
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A library that moved data, or a program, and its file. `used_by` are the workloads that start it."""
+    """A library that moved data, or a program, and its file. `used_by` are the workloads that start it.
+
+    `settings` are its own, as it sees them: `NAME=VALUE`.
+    """
 
     name: str
     version: str
@@ -26,6 +29,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sha256: str | None = None
     used_by: tuple[str, ...] = ()
     kernel: str | None = None
+    settings: tuple[str, ...] = ()
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from collbench.bindings.gpu.device import SharedLibrary, load
 from collbench.bindings.spec import Observation
 from collbench.collectives.row import C
 from collbench.errors import LibraryError, Unsupported
+from collbench.machine import facts
 from collbench.machine.launcher import own_names, set_own
 from collbench.schema.axes import CtaPolicy, Op
 from collbench.timing.loop import Native
@@ -250,14 +251,59 @@ class CupyNccl:
         return hasattr(self._library.handle, function)
 
     def call(self, function: str, *arguments: Any) -> int | None:
-        perform = getattr(self._library.handle, function, None)
-        return None if perform is None else int(perform(*arguments) or 0)
+        return call_in(self._library.handle, function, *arguments)
+
+
+def call_in(handle: ctypes.CDLL | None, function: str, *arguments: Any) -> int | None:
+    """See `Nccl.call`. Without a handle there is no function."""
+    perform = getattr(handle, function, None)
+    return None if perform is None else int(perform(*arguments) or 0)
 
 
 def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
     number = ctypes.c_int()
     handle.ncclGetVersion(ctypes.byref(number))
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
+
+
+def reread_settings(call: Callable[..., int | None]) -> bool:
+    """Make NCCL look at NCCL_DEBUG and its like again; False where this version (before 2.24) cannot.
+
+    `call`: see `Nccl`. From 2.28 on NCCL has announced to remove the function without `Internal`.
+    """
+    return any(call(f"ncclResetDebugInit{name}") is not None for name in ("Internal", ""))
+
+
+#: The variables of its log, which collbench sets.
+_OF_LOG = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+
+
+def library_settings(call: Callable[..., int | None]) -> tuple[str, ...]:
+    """`NAME=VALUE` of what NCCL publishes, defaults too, and of what else it has from its files. `call`: see `Nccl`.
+
+    Empty before 2.30.7. Asked for a parameter, it adds what nccl.conf says to the environment of the C library.
+    """
+    names, many = ctypes.POINTER(ctypes.c_char_p)(), ctypes.c_int()
+    if call("ncclParamGetAllParameterKeys", ctypes.byref(names), ctypes.byref(many)) != 0:
+        return ()
+    published: dict[str, str] = {}
+    for key in [names[place] or b"" for place in range(many.value)]:
+        value, length = ctypes.c_char_p(), ctypes.c_int()
+        if call("ncclParamGetParameter", key, ctypes.byref(value), ctypes.byref(length)) == 0:
+            published[os.fsdecode(key)] = os.fsdecode(value.value or b"")
+    of_files = {name: value for name, value in _c_environment().items() if name not in os.environ}
+    seen = facts.environment(NCCL_VARIABLES, of_files | published)
+    return tuple(f"{name}={value}" for name, value in seen.items() if name not in _OF_LOG)
+
+
+def _c_environment() -> dict[str, str]:
+    """The variables of this process as the C library has them; Python knows those of the start, and its own."""
+    entries, place = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ"), 0
+    found: list[str] = []
+    while entry := entries[place]:
+        found.append(os.fsdecode(entry))
+        place += 1
+    return {name: value for name, _, value in (entry.partition("=") for entry in found)}
 
 
 def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
@@ -298,33 +344,38 @@ def reserve_settings() -> None:
 @contextlib.contextmanager
 def settings(variables: dict[str, str]) -> Iterator[None]:
     """Environment variables that the library reads when a communicator is made, and not after."""
-    before = {name: os.environ.get(name) for name in variables}
+    known, of_c = dict(os.environ), _c_environment()
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
+        for name in variables:
+            if name in known:
+                os.environ[name] = known[name]
             else:
-                os.environ[name] = value
+                os.environ.pop(name, None)
+                if name in of_c:  # NCCL has it from a file, and Python does not know it
+                    os.putenv(name, of_c[name])
 
 
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"  # what is logged outside of `observe`, and in it
-#: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
+#: By number, which NCCL before 2.24 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 #: What is logged for an operation: a kernel by algorithm and protocol, from 2.27 on a symmetric kernel by its name, and
 #: from 2.29 on the copy engines, which run no kernel.
 _CHOICE = re.compile(
     r"Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
-    r"|\[Symmetric\]: \d+ Bytes -> Kernel [^_\s]+_(?P<kernel>\w+)"
+    r"|\[Symmetric\]: \d+ Bytes -> Kernel (?:[^_\s]+_)?(?P<kernel>\w+)"
     r"|\[(?P<engines>Copy Engine|Hierarchical CE)\]: \d+ Bytes -> "
 )
 #: What is logged of connections: by a transport, by NVLink SHARP once for all ranks of a node; and a loaded net plugin.
 _NVLS = re.compile(r"NVLS comm \S+ headRank")
 _PLUGIN = re.compile(r"NET/Plugin: Loaded net plugin (.+?) \((v\d+)\)")
-_VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
+_VIA = re.compile(r"(?:Channel|CollNet) \d+(?:/\d+)? : \S+(?: -> \S+)?(?: \[\w+\])? via ([^,\n]+)")
+
+
+UNKNOWN_CHOICE = "algorithm and protocol unknown: this NCCL has no function that switches its log for one operation"
 
 
 class NcclLog:
@@ -366,7 +417,7 @@ class NcclLog:
     def transport(self) -> str | None:
         """`P2P/IPC, SHM/direct`: the transports of all connections of this rank so far; a network with its plugin."""
         self._read()
-        of_plugin = f"NET/{self._plugin.split()[0]}/" if self._plugin else None  # one that is loaded may not be used
+        of_plugin = f"NET/{self._plugin.rpartition(' ')[0]}/" if self._plugin else None  # it may be loaded, not used
         named = (f"{name} (plugin {self._plugin})" if of_plugin and f"{name}/".startswith(of_plugin) else name
                  for name in sorted(self._transports))  # fmt: skip
         return ", ".join(named) or None
@@ -387,7 +438,7 @@ class NcclLog:
     ) -> Observation:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 
-        `reread` makes the library read its settings again; False where this version cannot. `notes` are the caller's.
+        `reread` makes the library read its settings again; where it cannot, a note says so beside those of the caller.
         """
         if not self._ours:
             once()
@@ -402,11 +453,11 @@ class NcclLog:
         finally:
             os.environ["NCCL_DEBUG_SUBSYS"] = _CONNECTIONS
             reread()
-        return replace(chosen(text, self.transport()), notes=notes)
+        return replace(chosen(text, self.transport()), notes=(*notes, *([] if switched else [UNKNOWN_CHOICE])))
 
 
 def transports(text: str) -> list[str]:
-    return [transport.rstrip(",") for transport in _VIA.findall(text)] + ["NVLS"] * bool(_NVLS.search(text))
+    return [transport.strip() for transport in _VIA.findall(text)] + ["NVLS"] * bool(_NVLS.search(text))
 
 
 def chosen(text: str, transport: str | None = None) -> Observation:
