@@ -87,6 +87,7 @@ def install() -> None:
         "missing_gpu": lambda: None,
         "visible_gpus": lambda: uuids,
         "gpu_facts": lambda _, uuid: Gpu(uuid=uuid, name="Double", memory=1 << 30, bus="0"),
+        "torch_nccl_version": lambda _: (2, 30, 1),
         "nccl_of": lambda _: torch_nccl.TorchNccl("2.30.1", "/nowhere/libdouble.so", None),
         "stopwatch": stopwatch,
     }
