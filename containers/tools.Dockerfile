@@ -1,6 +1,7 @@
 # The programs of single-node benchmarks: sysbench, fio, ioping, HPL in hpcc, OpenBLAS; and collbench. To build it in a clone:
 #   docker build -f containers/tools.Dockerfile -t collbench/tools .
 # On the host's release host and image have the same versions: --build-arg BASE=debian:bookworm-slim for Debian 12.
+# Programs of your own: --build-arg PACKAGES="openssl p7zip-full", packages of the distribution.
 # HPCG is in no distribution. Its source is taken from containers/site/hpcg.tar.gz, else from HPCG_URL; in both cases
 # HPCG_SHA256 must be its hash. Without either the image has no xhpcg.
 ARG BASE=debian:trixie-slim
@@ -29,8 +30,9 @@ RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/whe
  && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _stream"
 
 FROM ${BASE}
+ARG PACKAGES=
 RUN apt-get update \
- && apt-get install -y --no-install-recommends fio hpcc ioping libgomp1 libopenblas0-pthread python3 sysbench \
+ && apt-get install -y --no-install-recommends fio hpcc ioping libgomp1 libopenblas0-pthread python3 sysbench $PACKAGES \
  && rm -rf /var/lib/apt/lists/* && useradd --uid 1000 --create-home --shell /usr/sbin/nologin collbench
 COPY --from=build /opt/hpcg/bin/ /usr/local/bin/
 COPY --from=build /opt/collbench /opt/collbench

@@ -25,6 +25,7 @@ from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
+from collbench.cli.command import COMMAND, MetricOptions, WithCommand, command_benchmark
 from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import campaign, engines
@@ -39,7 +40,7 @@ from collbench.report.cells import launch_tables
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
-from collbench.schema.plan import Plan, load_launch_plan, named_in_errors
+from collbench.schema.plan import Plan, check_launch_plan, load_launch_plan, named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable
 from collbench.units import counted
@@ -47,8 +48,11 @@ from collbench.units import counted
 MOST_COMPARED = 2000  #: More pairs of cells than these are not compared while somebody waits.
 
 
-class _LaunchOptions(flags.Options):
+class _LaunchOptions(MetricOptions):
     plan: str | None = flags.OPTIONAL_PLAN
+    command: str | None = flags.option("--command", "In place of PLAN: a command, as a shell takes it.", "COMMAND", type=flags.text)  # fmt: skip
+    policies: str | None = flags.option("--policies", "Of --command.  [default: host,multi]", "NAMES", type=flags.text)
+    images: str | None = flags.option("--images", "Of --command.  [default: tools]", "NAMES", type=flags.text)
     out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
     resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
     until: Until | None = UNTIL
@@ -60,12 +64,14 @@ class _LaunchOptions(flags.Options):
     docker_host: str | None = flags.DOCKER_HOST
 
 
-@flags.command("launch", _LaunchOptions)
+@flags.command("launch", _LaunchOptions, cls=WithCommand)
 def launch_command(options: _LaunchOptions) -> None:
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
     PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them). With --resume it
     can be left out: the run has its own.
+
+    With --command, or with a command after `--`, its place is a plan that measures it: collbench launch -- ./app -n 5.
     """
     resume = options.resume
     if options.sweep:
@@ -79,7 +85,7 @@ def launch_command(options: _LaunchOptions) -> None:
         return
     if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
-    path, plan = _plan_of(options.plan, resume)
+    path, plan = _plan_of(options, resume)
     plan, before = ending(placed_on(plan, options), options), None
     if resume is not None:
         plan, before = until.continued(plan, resume, options.until, options.launches)
@@ -98,8 +104,16 @@ def launch_command(options: _LaunchOptions) -> None:
     raise click.exceptions.Exit(code)
 
 
-def _plan_of(text: str | None, resume: Path | None) -> tuple[Path, Plan]:
-    """The plan that is named, or that of the run; and what errors in it are said of."""
+def _plan_of(options: _LaunchOptions, resume: Path | None) -> tuple[Path, Plan]:
+    """The plan that is named, or that of a command, or of the run; and what errors in it are said of."""
+    typed = click.get_current_context().meta.get(COMMAND)
+    if typed and options.command:
+        raise RequestError("launch: --command and a command after --: leave one of them out.")
+    own, text = command_benchmark(typed or options.command, options), options.plan
+    if own is not None:
+        return Path("command"), _plan_with(own, options)
+    if options.policies or options.images:
+        raise RequestError("launch: --policies and --images go with --command; a plan has its own.")
     if text is not None:
         path = find_plan(text)
         return path, load_launch_plan(path, text)
@@ -109,6 +123,17 @@ def _plan_of(text: str | None, resume: Path | None) -> tuple[Path, Plan]:
     if plan is None:
         raise RequestError(f"--resume {resume}: this collbench cannot read the plan that the run has. Name its PLAN.")
     return resume, plan
+
+
+def _plan_with(benchmark: dict[str, Any], options: _LaunchOptions) -> Plan:
+    """A launch plan with a command alone: enough launches for verdicts. RequestError: a plan is named too."""
+    if options.plan is not None or options.resume is not None:
+        raise RequestError("launch: a command has a plan of its own; leave PLAN and --resume out, or the command.")
+    policies, images = (options.policies or "host,multi").split(","), (options.images or "tools").split(",")
+    return check_launch_plan(Plan(
+        title=str(benchmark["command"]), benchmarks=(benchmark,), images=tuple(images), policies=tuple(policies),
+        ranks=(1,), launches=10, warmup=1, floor=3, budget="2s",
+    ))  # fmt: skip
 
 
 def _answer(folder: Path, records: Sequence[Record]) -> int:

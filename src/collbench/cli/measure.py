@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
 from collbench.bindings.spec import WorldSettings
+from collbench.cli.command import COMMAND, MetricOptions, WithCommand, command_benchmark
 from collbench.cli.options import PATH, PLAN, Options, argument, command, option, switch
 from collbench.errors import Interrupted, RequestError, RunWriteError, suggestion
 from collbench.machine import launcher
@@ -32,7 +33,7 @@ from collbench.run.facts_of_ranks import bind, completed
 from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
 from collbench.schema.case import ALIGNMENTS, CADENCES
 from collbench.schema.manifest import Manifest
-from collbench.schema.plan import USUAL_CAP, Plan, check_plan, load_plan, named_in_errors
+from collbench.schema.plan import USUAL_CAP, Benchmark, Plan, check_plan, load_plan, named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, end_progress, note_progress
 from collbench.schema.world import Place, read_places
@@ -119,7 +120,7 @@ class _Benchmarks(Options):
     folder: str = option("--folder", "Where benchmarks that work in files make theirs.", "DIR", default=".")
 
 
-class _Suite(_Benchmarks, OutputOptions):
+class _Suite(_Benchmarks, MetricOptions, OutputOptions):
     pass
 
 
@@ -223,17 +224,30 @@ def demo_command(options: OutputOptions) -> None:
     carry_out(plan, options)
 
 
-@command("suite", _Suite)
+@command("suite", _Suite, cls=WithCommand)
 def suite_command(options: _Suite) -> None:
-    """Measure benchmarks of this machine, without MPI and without an engine.
+    """Measure benchmarks of this machine, or a command of yours, without MPI and without an engine.
 
     NAMES are suites or benchmarks; without any, what there is is listed. PARAMETER=VALUES is a parameter of these
     benchmarks with values between commas: threads=1,2 measures both. linpack.n=500 is a parameter of one of them.
+
+    After `--` stands a command with its flags, which is started as it is: collbench suite -- ./app --steps 100. Its
+    time is measured, or what --metric finds in its output.
     """
-    words = options.words
-    if not words:
+    typed: tuple[str, ...] = click.get_current_context().meta.get(COMMAND, ())
+    own = command_benchmark(typed, options)
+    if not options.words and own is None:
         _list_suites()
         return
+    benchmarks = (*(_benchmarks_of(options.words) if options.words else ()), *((own,) if own else ()))
+    keys = {name: getattr(options, name) for name in ("iters", "warmup", "budget", "floor", "timeout", "folder")}
+    title = " ".join(("suite", *options.words, *typed))
+    plan = Plan(title=title, benchmarks=benchmarks, cap=max(options.floor, USUAL_CAP), **keys)
+    carry_out(plan, options)
+
+
+def _benchmarks_of(words: Sequence[str]) -> list[Benchmark]:
+    """The benchmarks that names and parameters stand for. RequestError: one of them is unknown."""
     programs = _programs([word for word in words if "=" not in word])
     settings = _parameters(programs, [word for word in words if "=" in word])
     for name in settings:  # it may mean different things to the benchmarks to which it is given
@@ -246,16 +260,13 @@ def suite_command(options: _Suite) -> None:
             listed = "; ".join(f"{', '.join(those)}: {means}" for means, those in users.items())
             alone = f"{next(iter(users.values()))[0]}.{name}= is that of one benchmark"
             click.echo(f"collbench: {name} means different things ({listed}); {alone}", err=True)
-    benchmarks = []
+    benchmarks: list[Benchmark] = []
     for program in programs:  # what is given to it alone counts more than what is given to all
         values = {name: settings.get(f"{program.name}.{name}", settings.get(name)) for name in parameters_of(program)}
         benchmarks.append(
             {"name": program.name, **{name: value for name, value in values.items() if value is not None}}
         )
-    keys = {name: getattr(options, name) for name in ("iters", "warmup", "budget", "floor", "timeout", "folder")}
-    cap = max(options.floor, USUAL_CAP)
-    plan = Plan(title=f"suite {' '.join(words)}", benchmarks=tuple(benchmarks), cap=cap, **keys)
-    carry_out(plan, options)
+    return benchmarks
 
 
 def _list_suites() -> None:

@@ -85,7 +85,8 @@ def command(
     def decorate(run: Callable[[Typed], int | None]) -> click.Command:
         settings.setdefault("help", run.__doc__)
         parameters = options.parameters()
-        return click.Command(name, callback=lambda **typed: run(options(**typed)), params=parameters, **settings)
+        made: type[click.Command] = settings.pop("cls", click.Command)
+        return made(name, callback=lambda **typed: run(options(**typed)), params=parameters, **settings)
 
     return decorate
 

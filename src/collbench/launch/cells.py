@@ -22,6 +22,7 @@ from collbench.errors import PlanError
 from collbench.run.cases import cases_of, program_cases, refuse_cadence
 from collbench.schema.axes import FIRST
 from collbench.schema.case import Case, Where
+from collbench.schema.command import files_of
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
 from collbench.schema.record import WATCHED, stem_of
 from collbench.units import counted
@@ -235,15 +236,17 @@ LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 class Overrides:
     """What a plan sets for every rank besides its place: variables, and library files that are found before others.
 
-    `variables` are by name; `libraries` and `preload` are paths of the host. `before`: the LD_LIBRARY_PATH of ranks. Of
-    a library that is put in front, ranks find that one file and no other of its folder: on the host by links in a
-    folder of the launch, in a container by mounts. `run/facts_of_ranks.py` tells what they loaded then.
+    `variables` are by name; `libraries` and `preload` are paths of the host, and so are `files`, which containers have
+    at the same places. `before`: the LD_LIBRARY_PATH of ranks. Of a library that is put in front, ranks find that one
+    file and no other of its folder: on the host by links in a folder of the launch, in a container by mounts.
+    `run/facts_of_ranks.py` tells what they loaded then.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     before: str = ""
+    files: tuple[str, ...] = ()
 
     def on_host(self, folder: Path) -> dict[str, str]:
         """Variables for ranks on the host, where `folder` has the links."""
@@ -267,7 +270,8 @@ class Overrides:
     def mounts(self) -> dict[str, str]:
         """By path in a container, the file of the host."""
         preload = {str(INSIDE_PRELOAD / Path(path).name): str(Path(path).resolve()) for path in self.preload}
-        return {str(INSIDE / name): str(path) for name, path in self._named().items()} | preload
+        named = {str(INSIDE / name): str(path) for name, path in self._named().items()}
+        return named | preload | {path: path for path in self.files}
 
     def link(self, folder: Path) -> None:
         """Make the links of `on_host`, or raise OSError."""
@@ -289,7 +293,7 @@ def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overri
     """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`; with the libraries that are `watched`."""
     names = dict.fromkeys((*map(stem_of, (*plan.libraries, *plan.preload)), *watched))
     watching = {WATCHED: ",".join(names)} if names else {}
-    return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before)
+    return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before, files_of(plan.benchmarks))
 
 
 def library_names(path: str) -> tuple[str, ...]:
@@ -308,6 +312,9 @@ def check_overrides(plan: Plan, starting: Collection[str]) -> None:
         if getattr(plan, key):
             raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "
                             "Set them there, or measure on docker, podman or the host.")  # fmt: skip
+    if starting and (files := files_of(plan.benchmarks)):
+        raise PlanError(f"files: engine {next(iter(starting))} cannot bring {files[0]} along. Have it in the image, or "
+                        "on a file system of all nodes, and write its whole path in the command.")  # fmt: skip
     for key in ("libraries", "preload"):
         for path in getattr(plan, key):
             if not Path(path).is_file() or not os.access(path, os.R_OK):

@@ -208,7 +208,8 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
         ours, theirs = host_libraries.get(key, absent), image_libraries.get(key, absent)
         differences += _differs(name, ours.version, theirs.version)
         if ours.version == theirs.version and ours.sha256 != theirs.sha256:
-            differences.append(f"{name} {ours.version}: two builds, {ours.sha256} and {theirs.sha256}")
+            build = f"{name} {ours.version}".rstrip()
+            differences.append(f"{build}: two builds, {ours.sha256} and {theirs.sha256}")
         if key in host_libraries and key in image_libraries:
             differences += _differs(f"kernel of {name}", ours.kernel, theirs.kernel)
             if ours.version == theirs.version:

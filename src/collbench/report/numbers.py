@@ -111,8 +111,14 @@ def percents(value: float) -> str:
 RATES: dict[Unit, tuple[str, float]] = {
     "bytes": ("GB/s", 1e9), "flop": ("GFLOP/s", 1e9), "requests": ("IOPS", 1.0), "events": ("events/s", 1.0),
     "batches": ("batches/s", 1.0), "launches": ("launches/s", 1.0),
-    "steps": ("steps/s", 1.0), "pixels": ("Gpixel/s", 1e9),
+    "steps": ("steps/s", 1.0), "pixels": ("Gpixel/s", 1e9), "executions": ("executions/s", 1.0),
 }  # fmt: skip
+
+
+def _unit_of_rate(work: Work) -> tuple[str, float]:
+    """See `RATES`; another unit of work is that of the rate itself: `images/s`."""
+    return RATES.get(work.unit, (work.unit, 1.0))
+
 
 #: Units of work that are told one by one where their time is shown: `us a request`.
 _ONE: dict[Unit, str] = {"requests": "request", "events": "event", "batches": "batch", "launches": "launch",
@@ -126,12 +132,12 @@ _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 def rate(work: Work, seconds: float) -> float | None:
     """Amount over seconds, in the unit of the heading; None for a time of 0."""
-    return None if seconds <= 0.0 else work.amount / seconds / RATES[work.unit][1]
+    return None if seconds <= 0.0 else work.amount / seconds / _unit_of_rate(work)[1]
 
 
 def rate_unit(works: Iterable[Work]) -> str:
     """The unit of these, which are of one measure; empty where it is shown as a time."""
-    return next((RATES[work.unit][0] for work in works if work.shown == "rate"), "")
+    return next((_unit_of_rate(work)[0] for work in works if work.shown == "rate"), "")
 
 
 def time_each(work: Work, seconds: float) -> float:
@@ -174,10 +180,10 @@ def time_scale(seconds: Iterable[float]) -> Scale:
 
 def rate_scale(shown: Sequence[tuple[Work, float]]) -> Scale:
     """For these works and their seconds; bytes are MB where the slowest of them are less than a GB in a second."""
-    units = {work.unit for work, _ in shown}
+    units = {_unit_of_rate(work) for work, _ in shown}
     if len(units) != 1:
-        return Scale("", lambda work, seconds: f"{_rounded(rate(work, seconds))} {RATES[work.unit][0]}")
-    name, factor = RATES[units.pop()]
+        return Scale("", lambda work, seconds: f"{_rounded(rate(work, seconds))} {_unit_of_rate(work)[0]}")
+    name, factor = units.pop()
     if name == "GB/s" and any(seconds > 0.0 and work.amount / seconds < factor for work, seconds in shown):
         name, factor = "MB/s", 1e6
     return Scale(name, lambda work, seconds: _rounded(work.amount / seconds / factor if seconds > 0.0 else None))

@@ -40,7 +40,7 @@ from collbench.schema.record import CpuTime, Record, ResultCheck, Samples, Statu
 from collbench.schema.world import VARIABLE
 from collbench.timing.loop import Signals
 from collbench.units import counted, format_duration
-from collbench.workloads.program import Measure, Program, ProgramCase, SideCommand
+from collbench.workloads.program import Measure, Program, ProgramCase, SideCommand, Unreadable
 
 ValueT = TypeVar("ValueT")
 
@@ -378,7 +378,10 @@ class ProgramRun:
     def _untimed(self, name: str, steps: Callable[..., Sequence[SideCommand]]) -> None:
         """Run commands beside the timed one."""
         for step in self._ask(name, lambda: steps(self.case.case)):
-            output = self._start(step.argv).output
+            try:
+                output = self._start(step.argv).output
+            except ProgramFailed as error:
+                raise ProgramFailed(f"{step.title}: {error}" if step.title else str(error)) from error
             self._keep_largest(lambda step=step, output=output: step.figures(output))  # type: ignore[misc]
 
     def _start(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Finished:
@@ -410,14 +413,17 @@ class ProgramRun:
         """The result of `read`, which reads what the program printed."""
         try:
             return read()
+        except Unreadable as error:
+            raise ProgramFailed(str(error)) from error
         except Exception as error:
             raised = f"{type(error).__name__}: {error}"
             raise ProgramFailed(f"cannot read the output of {self.program.name} ({raised})") from error
 
     def _samples(self, finished: Finished, times: int) -> Mapping[str, Sequence[float]]:
         """Seconds of `times` samples of every measure, unless they are too few, or longer than the execution."""
-        name, output, parse = self.program.name, finished.output, self.program.parse
-        parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in parse(output).items()})
+        name, output = self.program.name, finished.output
+        read = self._read(lambda: self.program.read(self.case.case, output, finished.wall))
+        parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in read.items()})
         for measure in self.program.measures:
             samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
             if len(samples) != expected:

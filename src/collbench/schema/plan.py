@@ -20,6 +20,7 @@ import msgspec
 from collbench.errors import BackendUnavailable, PlanError, UnitError, suggestion
 from collbench.schema.axes import AXES, FIRST, Sizes, image_name, plan_keys_of, sizes_in_bytes
 from collbench.schema.case import ALIGNMENTS, CADENCES, Case
+from collbench.schema.command import with_commands
 from collbench.schema.files import TOO_DEEP, read_toml, refuse_irregular
 from collbench.schema.manifest import Until
 from collbench.schema.world import SliceRule
@@ -431,6 +432,9 @@ def plan_from(document: dict[str, Any], keys: Sequence[str], path: Path) -> Plan
     Raises PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
     """
     refuse_unknown(document, keys, str(path))
+    if path.suffix != ".json":
+        with named_in_errors(path):
+            document = with_commands(document, path.parent)
     if isinstance(document.get("sizes"), dict):
         refuse_unknown(document["sizes"], Sizes.__struct_fields__, f"{path}, sizes")
     try:

@@ -150,7 +150,9 @@ Status = Literal["ok", "failed", "skipped"]
 LOST = "lost: "
 
 
-Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels"]
+#: What work is counted in: of our benchmarks one of `UNITS`; of a program of yours it may be the unit of a rate itself.
+Unit = ShortText
+UNITS = ("bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels", "executions")
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):

@@ -20,6 +20,10 @@ from collbench.units import format_size
 from collbench.workloads.software import Alternatives, Required
 
 
+class Unreadable(Exception):
+    """Output of a program that is not understood; the text says why."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """A quantity that the program times. A sample is the time for `amount(case)` of `unit`.
@@ -40,10 +44,14 @@ class Measure:
 
 @dataclass(frozen=True)
 class SideCommand:
-    """A command beside the timed one. `figures` reads what it printed, for the check of the record."""
+    """A command beside the timed one. `figures` reads what it printed, for the check of the record.
+
+    A failure is said of its `title`, or of its first word.
+    """
 
     argv: Sequence[str]
     figures: Callable[[str], Mapping[str, float]] = lambda output: {}
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,10 @@ class Program:
     servers: str = ""
     elapsed: Callable[[Case, str], float | None] = lambda case, output: None
     messages: Callable[[Case, str], Sequence[int]] = lambda case, output: ()
+
+    def read(self, case: Case, output: str, wall: float) -> Mapping[str, Sequence[float]]:
+        """Seconds of each sample, by measure, of an execution that took `wall` (s)."""
+        return self.parse(output)
 
     @property
     def once(self) -> bool:
@@ -195,4 +207,4 @@ class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         settings = {**self.case.what, **self.case.how}
         if "size" in settings:
             settings["size"] = format_size(self.case["size"])
-        return " ".join((self.case.workload, *(f"{name}={value}" for name, value in settings.items())))
+        return " ".join((self.case.workload, *(f"{name}={value}" for name, value in settings.items() if value != "")))

@@ -1,0 +1,171 @@
+"""command: a program of your own, timed as a whole or by a number that it prints.
+
+A case has its words, as a shell would quote them. They are started in an empty folder with links to the `files` that
+are brought along, which lie at the same paths in containers. An execution is a sample.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collbench.schema.case import Case
+from collbench.schema.manifest import Library
+from collbench.schema.record import Work
+from collbench.workloads.program import Measure, Program, SideCommand, Unreadable, parameter
+
+#: Units of a printed time, in seconds; and of a printed rate, what it is a rate of, and how much of it in a second.
+TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+RATES = {
+    f"{prefix}{unit}/s": (kind, factor)
+    for unit, kind in (("B", "bytes"), ("FLOP", "flop"))
+    for prefix, factor in (("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("Ki", 2.0**10),
+                           ("Mi", 2.0**20), ("Gi", 2.0**30))
+}  # fmt: skip
+_PREFIXES = ("", "k", "K", "M", "G", "T", "m", "u", "n", "Ki", "Mi", "Gi")
+
+#: A sample of a rate is the time for a million of its units: times are whole nanoseconds.
+AMOUNT = 1e6
+
+#: A number as programs print it; the word behind it may be its unit.
+NUMBER = r"[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_WORD = re.compile(r"[ \t]*([A-Za-zµ%][\w/%]*)")
+
+_LONGEST = 80  # letters of its output that a message quotes
+
+
+def refuses(case: Case) -> str | None:
+    """A metric that no execution can give."""
+    metric, unit, better = case["metric"], case["unit"], case["better"]
+    if not shlex.split(case["command"]):
+        return "name a command"
+    if better not in ("", "lower", "higher"):
+        return f"better is lower or higher, and not {better}"
+    if not metric:
+        return "unit and better are those of a metric, and it has none" if unit or better else None
+    try:
+        groups = re.compile(metric).groups
+    except re.error as error:
+        return f"metric is no regular expression ({error})"
+    if groups != 1:
+        return f"metric has {groups} groups; put parentheses around the number, and nothing else"
+    if not unit:
+        return f"metric needs a unit: a time ({', '.join(TIMES)}), a rate such as MB/s, or a word of yours"
+    if better == "lower" and unit not in TIMES:
+        return f"better is lower for times alone ({', '.join(TIMES)}), and its unit is {unit}"
+    return f"better is higher, and its unit {unit} is a time" if better == "higher" and unit in TIMES else None
+
+
+def _rated(case: Case) -> bool:
+    return bool(case["metric"]) and case["unit"] not in TIMES
+
+
+@dataclass(frozen=True)
+class _Result(Measure):
+    """A time, or a rate in the unit that the case names."""
+
+    def work(self, case: Case) -> Work:
+        if not _rated(case):
+            return Work(amount=1.0, unit="executions", shown="time")
+        kind, factor = RATES.get(case["unit"], (case["unit"], 1.0))
+        return Work(amount=AMOUNT * factor, unit=kind, shown="rate")
+
+
+def seconds(case: Case, output: str) -> float:
+    """The time that it printed; of a rate that of `AMOUNT`. Unreadable: no number, or one in another unit."""
+    metric, unit = case["metric"], case["unit"]
+    matches = list(re.finditer(metric, output, re.MULTILINE))
+    if not matches:
+        last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "nothing was printed")
+        raise Unreadable(f"metric {metric!r} is not in its output (last line: {last[:_LONGEST]})")
+    number, end = matches[-1][1], matches[-1].end(1)
+    if number is None or re.fullmatch(NUMBER, number.strip()) is None:
+        raise Unreadable(f"metric {metric!r} found {str(number)[:_LONGEST]!r}, which is not a number")
+    behind = _WORD.match(output, end)
+    if behind is not None and behind[1] != unit and _is_other_unit(behind[1], unit):
+        raise Unreadable(f"printed {number} {behind[1]}, and the unit of its metric is {unit}")
+    value = float(number.replace(",", "").replace("_", ""))
+    if not value > 0.0:
+        raise Unreadable(f"metric {metric!r} is {number}; a time or a rate is above 0")
+    return value * TIMES[unit] if unit in TIMES else AMOUNT / value
+
+
+def _is_other_unit(word: str, unit: str) -> bool:
+    """Whether a word is a unit that a number of this unit may not be in: `GB/s` or `kB/s` for `MB/s`."""
+    alike = {f"{prefix}{unit}" for prefix in _PREFIXES} | {unit.removeprefix(prefix) for prefix in _PREFIXES if prefix}
+    return word in TIMES or word in RATES or word in alike
+
+
+def _files(case: Mapping[str, Any] | Case) -> list[str]:
+    files = case["files"] if isinstance(case, Case) else case.get("files", "")
+    return shlex.split(files or "")
+
+
+def _links(case: Case) -> Sequence[SideCommand]:
+    return (SideCommand(("ln", "-sfn", *files, ".")),) if (files := _files(case)) else ()
+
+
+def _check(case: Case) -> Sequence[SideCommand]:
+    return (SideCommand(("sh", "-c", case["check"]), title=f"check {case['check']!r}"),) if case["check"] else ()
+
+
+def _lacks(case: Case, folder: Path) -> str | None:
+    lost = next((path for path in _files(case) if not Path(path).exists()), None)
+    return None if lost is None else f"there is no {lost} here"
+
+
+@dataclass(frozen=True)
+class _Command(Program):
+    """Each command is a use of its own: its program must be there, and be the same file on both sides."""
+
+    def read(self, case: Case, output: str, wall: float) -> Mapping[str, Sequence[float]]:
+        return {self.measures[0].name: [seconds(case, output) if case["metric"] else wall]}
+
+    def use(self, case: Case) -> str:
+        return _use(case["command"], _files(case))
+
+    def uses(self, benchmark: str | Mapping[str, Any]) -> tuple[str, ...]:
+        command = "" if isinstance(benchmark, str) else str(benchmark.get("command", ""))
+        return (_use(command, [] if isinstance(benchmark, str) else _files(benchmark)),)
+
+    def missing(self, choice: str = "") -> str | None:
+        program, *files = shlex.split(choice) or ["sh"]
+        found = program in _names(files) if "/" in program else shutil.which(program)
+        return None if found or (Path(program).is_absolute() and Path(program).exists()) else f"{program} was not found"
+
+    def libraries(self, choice: str = "") -> tuple[Library, ...]:
+        program, *files = shlex.split(choice) or ["sh"]
+        paths = {Path(path).name: path for path in files if Path(path).is_file()}
+        if (path := shutil.which(program)) is not None and "./" not in program:
+            paths[Path(program).name] = path
+        return tuple(Library(name=name, version="", path=path) for name, path in paths.items())
+
+
+def _names(files: Sequence[str]) -> set[str]:
+    return {f"./{Path(path).name}" for path in files}
+
+
+def _use(command: str, files: Sequence[str]) -> str:
+    """`command files=PROGRAM FILE...`, as `workloads.uses` has it."""
+    return f"command files={shlex.join([*shlex.split(command)[:1], *files])}"
+
+
+WORKLOAD = _Command(
+    name="command", title="Command", summary="a command of yours: the time that it takes, or a number that it prints",
+    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True,
+    argv=lambda case, times: shlex.split(case["command"]), parse=lambda output: {}, verify=lambda case, output: 0,
+    elapsed=lambda case, output: 0.0, refuses=refuses, lacks=_lacks, before=_links, after=_check,
+    axes=(
+        parameter("command", "", "its words"),
+        parameter("metric", "", "regular expression with one group: the number; none: the time of the process"),
+        parameter("unit", "", "unit of the number: a time, a rate such as MB/s, or a word"),
+        parameter("better", "", "lower or higher: times are lower, others higher"),
+        parameter("files", "", "files that it needs", kind="how"),
+        parameter("check", "", "shell command that must succeed after the last execution", kind="how"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,257 @@
+"""Commands of the user's own: what a plan says of them, what is read of their output, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from collbench import workloads
+from collbench.cli import measure
+from collbench.cli.launch import launch_command
+from collbench.errors import PlanError, RequestError
+from collbench.launch.cells import check_overrides, overrides_of
+from collbench.report.numbers import rate, rate_unit
+from collbench.run.cases import program_cases
+from collbench.schema.case import Case
+from collbench.schema.command import benchmark_of, files_of
+from collbench.schema.plan import Plan, load_launch_plan, load_plan
+from collbench.workloads.host.command import WORKLOAD, seconds
+from collbench.workloads.program import Unreadable
+
+PYTHON = sys.executable
+
+
+def case_of(**settings: str) -> Case:
+    return Case(workload="command", what={"command": "app", **settings})
+
+
+# What a plan says -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program, a script and data, in which one is."""
+    for name in ("app", "script.py", "build/tool", "data/in.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "files"),
+    [
+        (["./app", "--steps", "100"], "./app --steps 100", ["app"]),
+        (["build/tool", "a b"], "./tool 'a b'", ["build/tool"]),
+        (["python3", "script.py", "data/in.csv"], "python3 script.py data/in.csv", ["script.py"]),
+        (["/bin/ls", "."], "/bin/ls .", []),
+        (["openssl", "speed"], "openssl speed", []),
+        ("./app | sort", "sh -c './app | sort'", ["app"]),
+        ("seq 1 9 | sort", "sh -c 'seq 1 9 | sort'", []),
+    ],
+)
+def test_words_of_a_command_and_the_files_that_they_name(
+    here: Path, command: Any, words: str, files: list[str]
+) -> None:
+    made = benchmark_of({"command": command}, here)
+    assert (made["name"], made["command"]) == ("command", words)
+    assert files_of([made]) == tuple(str(here / name) for name in files)
+    more = benchmark_of({"command": command, "files": ["data", *files]}, here)
+    assert set(files_of([more])) == {str(here / name) for name in ("data", *files)}
+    assert files_of(["stream", {"name": "stream", "files": "a"}, more]) == files_of([more])
+
+
+def test_a_plan_of_commands_is_one_case_each_and_a_written_plan_is_read_as_it_is(here: Path) -> None:
+    text = 'iters = 3\n[[benchmarks]]\ncommand = ["./app", "1"]\n[[benchmarks]]\ncommand = "true"\n'
+    (here / "plan.toml").write_text(text)
+    plan = load_plan(here / "plan.toml")
+    cases = program_cases(plan, 1)
+    assert [case.case["command"] for case in cases] == ["./app 1", "sh -c true"]
+    (here / "plan.json").write_text(json.dumps({"iters": 3, "benchmarks": list(plan.benchmarks)}))
+    assert program_cases(load_plan(here / "plan.json"), 1) == cases
+
+
+def refused(*tables: Any, here: Path) -> list[str]:
+    lines = []
+    for table in tables:
+        with pytest.raises(PlanError) as error:
+            program_cases(Plan(benchmarks=(benchmark_of(table, here),)), 1)
+        lines.append(str(error.value).replace(str(here), "HERE"))
+    return lines
+
+
+def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str], None]) -> None:
+    (here / "data" / "app").write_text("")
+    printing = {"command": "true", "metric": "(x)", "unit": "s"}
+    lines = refused(
+        {"command": []}, {"command": ""}, {"command": 3}, {"command": "echo 'a"}, {"command": ["bin/tool"]},
+        {"command": ["./app"], "files": ["data/app"]}, {"command": "true", "files": "none"}, {"command": "x" * 600},
+        {"command": "true", "unit": "s"}, printing | {"metric": "("}, printing | {"metric": "x"},
+        printing | {"unit": ""}, printing | {"unit": "MiB", "better": "lower"}, printing | {"better": "higher"},
+        printing | {"better": "more"}, {"command": "true", "times": 3}, here=here,
+    )  # fmt: skip
+    golden("commands-refused.txt", "".join(f"{line}\n" for line in lines))
+
+
+# What is read of their output -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "metric", "unit", "value"),
+    [
+        ("took 2.5 ms", r"took ([\d.]+)", "ms", 2.5e-3), ("1 s\n3 s", r"(\d+) s", "s", 3.0),
+        ("12.5 MB/s", r"([\d.]+) MB/s", "MB/s", 12.5e6), ("4,000.5 images/sec", r"([\d.,]+) im", "images/s", 4000.5),
+        ("1_000 GB/s", r"^([\d_]+)", "GB/s", 1e12), ("2e3 FLOP/s", r"(\S+) F", "FLOP/s", 2e3),
+        ("3 MiB/s", r"(\d)", "MiB/s", 3 * 2.0**20), ("score: 7\nof 9", r"score: (\d)", "points", 7.0),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: float) -> None:
+    case = case_of(metric=metric, unit=unit)
+    (measure_,) = WORKLOAD.measures
+    work, read = measure_.work(case), seconds(case, output)
+    assert (read if work.shown == "time" else work.amount / read) == pytest.approx(value)
+    if unit not in ("FLOP/s", "MB/s", "MiB/s", "GB/s") and work.shown == "rate":
+        assert rate(work, read) == pytest.approx(value)
+        assert rate_unit([work]) == unit
+
+
+@pytest.mark.parametrize(
+    ("output", "metric", "unit"),
+    [
+        ("", r"(\d)", "s"), ("none", r"(\d)", "s"), ("fast", r"(\w+)", "s"), ("3 ms", r"(\d)", "s"),
+        ("3 GB/s", r"(\d)", "MB/s"), ("3 kimages/s", r"(\d)", "images/s"), ("3 min", r"(\d)", "MB/s"),
+        ("0 s", r"(\d)", "s"), ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
+    ],
+)  # fmt: skip
+def test_output_that_is_no_number_of_its_unit(output: str, metric: str, unit: str) -> None:
+    with pytest.raises(Unreadable):
+        seconds(case_of(metric=metric, unit=unit), output)
+
+
+# Measured for real ----------------------------------------------------------------------------------------------------
+
+
+def suite(*words: str) -> tuple[int, list[dict[str, Any]]]:
+    done = CliRunner().invoke(measure.suite_command, ["-n", "2", "-w", "0", "--style", "json", *words])
+    return done.exit_code, json.loads(done.stdout)["records"] if done.stdout else []
+
+
+def test_the_time_of_a_process_and_a_number_that_it_prints(here: Path) -> None:
+    (here / "script.py").write_text("import sys, time\ntime.sleep(0.2)\nprint('rate', sys.argv[1], 'MB/s')\n")
+    code, (record,) = suite("--", PYTHON, "script.py", "8")
+    assert (code, record["status"], record["samples"]["n"]) == (0, "ok", 2)
+    assert 0.2 < record["seconds"]["min"] < 20
+    code, (record,) = suite("--metric", r"rate (\d+)", "--unit", "MB/s", "--", PYTHON, "script.py", "8")
+    assert record["work"]["amount"] / record["seconds"]["p50"] == pytest.approx(8e6)
+    assert list(here.iterdir()) and not list(here.glob("collbench-*"))
+
+
+def test_a_pipeline_and_a_check_in_the_folder_of_a_command(here: Path) -> None:
+    plan = here / "plan.toml"
+    plan.write_text(
+        'iters = 1\n[[benchmarks]]\ncommand = "cat script.py | wc -c > out"\ncheck = "test $(cat out) = 0"\n'
+    )
+    (record,) = measured(load_plan(plan))
+    assert record["status"] == "ok"
+
+
+def measured(plan: Plan) -> Sequence[dict[str, Any]]:
+    import msgspec
+    from tests.unit.made_programs import run_row
+
+    with pytest.MonkeyPatch.context() as patch:
+        return [msgspec.to_builtins(record) for record, _ in run_row(patch, WORKLOAD, plan)]
+
+
+def test_how_commands_fail_in_words(here: Path, golden: Callable[[str, str], None]) -> None:
+    text = "".join(f"{line}\n" for line in _failures())
+    golden("commands-failed.txt", text.replace(str(here), "HERE"))
+
+
+def _failures() -> list[str]:
+    printing = ("--metric", r"(\d+)", "--unit", "MB/s", "--")
+    failures = []
+    for words in (
+        ("--", "no-such-program"), ("--", "sh", "-c", "echo why >&2; exit 3"), ("-T", "0.3s", "--", "sleep", "9"),
+        ("--", "sh", "-c", "kill -SEGV $$"), (*printing, "echo", "none"), (*printing, "echo", "5 GB/s"),
+        ("--check", "test -e out", "--", "true"), ("--files", "data", "--", "sh", "-c", "cat data/none"),
+    ):  # fmt: skip
+        code, (record,) = suite(*words)
+        assert (code, record["status"]) == (1, "failed"), record
+        failures.append(record["reason"])
+    return failures
+
+
+# On the host and in containers ----------------------------------------------------------------------------------------
+
+
+def test_what_is_verified_of_a_command(here: Path) -> None:
+    made = benchmark_of({"command": ["./app", "script.py"]}, here)
+    (use,) = WORKLOAD.uses(made)
+    (case,) = program_cases(Plan(benchmarks=(made,)), 1)
+    assert use == workloads.use_of(case.case)
+    assert {library.name: library.path for library in workloads.libraries([use])} == {
+        "app": str(here / "app"), "script.py": str(here / "script.py"),
+    }  # fmt: skip
+    assert workloads.missing(use) is None
+    (shell,) = WORKLOAD.uses(benchmark_of({"command": "true | false"}, here))
+    assert [library.name for library in workloads.libraries([shell])] == ["sh"]
+    (unknown,) = WORKLOAD.uses(benchmark_of({"command": ["no-such-program"]}, here))
+    assert "no-such-program" in str(workloads.missing(unknown))
+
+
+def test_files_are_at_the_same_place_in_containers(here: Path) -> None:
+    plan = Plan(benchmarks=(benchmark_of({"command": ["./app"]}, here),))
+    assert overrides_of(plan, "").mounts() == {str(here / "app"): str(here / "app")}
+    check_overrides(plan, ())
+    with pytest.raises(PlanError, match="app"):
+        check_overrides(plan, ("k8s",))
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
+    """The plan of `launch`."""
+    plans: list[Plan] = []
+
+    def perform(plan: Plan, *_: Any, **__: Any) -> list[Any]:
+        plans.append(plan)
+        return []
+
+    monkeypatch.setattr("collbench.cli.launch.perform", perform)
+    monkeypatch.setattr("collbench.cli.launch._answer", lambda *_: 0)
+    done = CliRunner().invoke(launch_command, words)
+    assert done.exit_code == 0, done
+    return plans[0]
+
+
+def test_launch_takes_a_command_in_the_place_of_a_plan(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = launched(monkeypatch, "--command", "./app --steps 100", "--policies", "host,single", "--images", "mine")
+    assert (plan.policies, plan.images, plan.ranks) == (("host", "single"), ("mine",), (1,))
+    assert plan.benchmarks == (benchmark_of({"command": "./app --steps 100"}, here),)
+    plan = launched(monkeypatch, "--unit", "s", "--metric", "(x)", "--launches", "7", "--", "./app", "--steps")
+    assert (plan.policies, plan.images, plan.launches) == (("host", "multi"), ("tools",), 7)
+    expected = benchmark_of({"command": ["./app", "--steps"], "metric": "(x)", "unit": "s"}, here)
+    assert plan.benchmarks == (expected,)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--command", "a", "--", "b"), ("quick", "--command", "a"), ("--policies", "host"), ("--metric", "(x)"),
+        ("quick", "--images", "tools"), ("--",),
+    ],
+)  # fmt: skip
+def test_launch_refuses_a_command_that_is_none(words: Sequence[str]) -> None:
+    assert isinstance(CliRunner().invoke(launch_command, words).exception, RequestError)
+
+
+def test_a_launch_plan_has_commands(here: Path) -> None:
+    (here / "plan.toml").write_text(
+        'images = ["tools"]\npolicies = ["host", "multi"]\nranks = [1]\n[[benchmarks]]\ncommand = ["./app"]\n'
+    )
+    assert files_of(load_launch_plan(here / "plan.toml").benchmarks) == (str(here / "app"),)
