@@ -1,4 +1,8 @@
-"""Workloads that are programs: the `WORKLOAD` of a file `GROUP/NAME.py` here, or one of a family's `WORKLOADS`."""
+"""Workloads that are programs: the `WORKLOAD` of a file `GROUP/NAME.py` here, or one of a family's `WORKLOADS`.
+
+Another package adds one by an entry point of the group `collbench.workloads` that names such an object; the name of the
+entry point is the workload's. Names of workloads here cannot be taken.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collbench.errors import PlanError, RequestError, suggestion
-from collbench.registry import defined, modules_of
+from collbench.registry import defined, entry_points_of, loaded, modules_of
 from collbench.schema.plan import name_of
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from collbench.schema.case import Case
     from collbench.schema.manifest import Library
     from collbench.workloads.program import Program
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 #: Packages with workloads. Each tells its `FAMILIES`, files whose `WORKLOADS` has several by name, and its `HELPERS`,
 #: files without any.
 GROUPS = ("dl", "gpu", "host")
+
+ENTRY_POINTS = "collbench.workloads"  # the group of entry points by which other packages add workloads
 
 
 @cache
@@ -37,20 +45,36 @@ def _modules() -> Mapping[str, tuple[str, str]]:
     return MappingProxyType(dict(sorted(modules.items())))
 
 
+@cache
+def _added() -> dict[str, tuple[EntryPoint, ...]]:
+    return {name: points for name, points in entry_points_of(ENTRY_POINTS).items() if name not in _modules()}
+
+
 def names() -> tuple[str, ...]:
-    return tuple(_modules())
+    return tuple(sorted((*_modules(), *_added())))
 
 
 def get(name: str) -> Program:
     """A workload, whether it can run here or not. PlanError: there is none, or its file is broken."""
-    if name not in _modules():
+    if name not in _modules() and name not in _added():
         raise PlanError(f"benchmark {name!r}: unknown. {suggestion(name, names())}")
-    group, module = _modules()[name]
     try:
+        if name not in _modules():
+            return _of_package(name)
+        group, module = _modules()[name]
         entry = defined(f"{__name__}.{group}", module, "WORKLOAD" if module == name else "WORKLOADS")
     except RequestError as error:
         raise PlanError(f"benchmark {name!r}: {error}") from error
     program: Program = entry if module == name else entry[name]
+    return program
+
+
+def _of_package(name: str) -> Program:
+    from collbench.workloads.program import Program
+
+    program = loaded(_added()[name])
+    if not isinstance(program, Program) or program.name != name:
+        raise RequestError(f"{_added()[name][0].value} is not a Program of that name.")
     return program
 
 
