@@ -72,6 +72,43 @@ def test_every_storage_is_what_it_says_and_nothing_is_left(clean: Started, launc
     assert len(clean.engine.api.volumes()["Volumes"] or ()) == volumes
 
 
+COMMANDS = """
+[[benchmarks]]
+command = ["./app", "7"]
+metric = "took ([0-9.]+) ms"
+unit = "ms"
+check = "test -x app"
+
+[[benchmarks]]
+command = "seq 1 1000 | sort -n | tail -1"
+"""
+
+
+@pytest.mark.docker
+def test_a_command_is_the_same_file_on_the_host_and_in_a_container(
+    clean: Started, launch: Launch, tmp_path: Path
+) -> None:
+    need(clean, "tools")
+    app = tmp_path / "app"
+    app.write_text('#!/bin/sh\nls; pwd; echo took $1.5 ms; test -e /.dockerenv || test "$(pwd)" != /\n')
+    app.chmod(0o755)
+    tmp_path.chmod(0o755)
+    before = folders()
+    code, _, err = ended(launch(PLAN.format(more=COMMANDS)))
+    assert code == 0, err
+    run = read_run(tmp_path / "run")
+    printed = [record for record in run.records if record.case["metric"]]
+    assert [record.status for record in run.records] == ["ok"] * 4
+    assert {record.case.where.policy for record in printed} == {"host", "multi"}
+    assert [record.seconds and record.seconds.p50 for record in printed] == pytest.approx([7.5e-3] * 2)
+    experiment = run.manifest.experiment
+    assert experiment is not None
+    hashes = [{library.sha256 for library in side.libraries if library.name == "app"}
+              for side in (*experiment.images, *experiment.environments)]  # fmt: skip
+    assert len(hashes) == 2 and hashes[0] == hashes[1] != {None}
+    assert folders() == before
+
+
 @pytest.mark.docker
 def test_the_filter_of_system_calls_is_the_engines_or_none(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "tools")
