@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from collbench.analysis.results import grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, suggestion
+from collbench.schema import command
 from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, policy_order, step_order
 from collbench.schema.case import Case
 from collbench.schema.manifest import Host, Image, Manifest
@@ -138,7 +140,9 @@ def side_of(case: Case) -> SideKey:
 
     A manifest may name a case as a user of a library: `linpack`, `linpack blas=mkl`; a collective uses none.
     """
-    settings = (f"{case.workload} {name}={value}" for name, value in case.how.items())
+    settings = [f"{case.workload} {name}={value}" for name, value in case.how.items()]
+    if case.workload == command.NAME:
+        settings.append(command.use_of(case["command"], shlex.split(case["files"] or "")))
     users = frozenset[str]() if case["backend"] else frozenset({case.workload, *settings})
     return (case.where.image, case.where.side, case.where.on_host, users, case["backend"])
 
@@ -227,9 +231,9 @@ def software(
         libraries = tuple(library for library in libraries if (users & {*library.used_by} if users or library.used_by
                                                        else library.name != "NCCL" or "nccl" in backend))  # fmt: skip
     facts = {
-        # a BLAS with the kernel that it chose, which says more than its version
-        "library": _all(f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
-                        for library in libraries),
+        # a BLAS with the kernel that it chose, which says more than its version; what has no version by its hash
+        "library": _all(f"{library.name} {library.version or (library.sha256 or '')[:12]}"
+                        f"{f' ({library.kernel})' if library.kernel else ''}" for library in libraries),
         # the hash where it is known: the same build may lie in two places
         "library-file": _all(
             f"sha256 {library.sha256[:12]}" if library.sha256 else (library.path or "") * (side is None)

@@ -67,6 +67,11 @@ def files_of(benchmarks: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for table in tables for path in shlex.split(str(table.get("files", "")))))
 
 
+def use_of(command: str, files: Sequence[str]) -> str:
+    """What a manifest calls the user of its program and files: `command files=PROGRAM FILE...`."""
+    return f"{NAME} files={shlex.join([*shlex.split(command)[:1], *files])}"
+
+
 def with_commands(document: dict[str, Any], here: Path) -> dict[str, Any]:
     """A plan whose benchmarks with a command are complete. Raises PlanError as `benchmark_of`."""
     benchmarks = document.get("benchmarks")

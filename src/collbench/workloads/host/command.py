@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.schema.case import Case
+from collbench.schema.command import use_of
 from collbench.schema.manifest import Library
 from collbench.schema.record import Work
 from collbench.workloads.program import Measure, Program, SideCommand, Unreadable, parameter
@@ -127,11 +128,11 @@ class _Command(Program):
         return {self.measures[0].name: [seconds(case, output) if case["metric"] else wall]}
 
     def use(self, case: Case) -> str:
-        return _use(case["command"], _files(case))
+        return use_of(case["command"], _files(case))
 
     def uses(self, benchmark: str | Mapping[str, Any]) -> tuple[str, ...]:
         command = "" if isinstance(benchmark, str) else str(benchmark.get("command", ""))
-        return (_use(command, [] if isinstance(benchmark, str) else _files(benchmark)),)
+        return (use_of(command, [] if isinstance(benchmark, str) else _files(benchmark)),)
 
     def missing(self, choice: str = "") -> str | None:
         program, *files = shlex.split(choice) or ["sh"]
@@ -148,11 +149,6 @@ class _Command(Program):
 
 def _names(files: Sequence[str]) -> set[str]:
     return {f"./{Path(path).name}" for path in files}
-
-
-def _use(command: str, files: Sequence[str]) -> str:
-    """`command files=PROGRAM FILE...`, as `workloads.uses` has it."""
-    return f"command files={shlex.join([*shlex.split(command)[:1], *files])}"
 
 
 WORKLOAD = _Command(
