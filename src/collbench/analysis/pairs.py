@@ -164,13 +164,18 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
 
 
 def own_sides(observed: Observed) -> list[Pair]:
-    """Pairs of the sides of a run, or else of the first factor that its cells differ in; empty where none can be."""
+    """Pairs of the sides of a run, or else of the first factor that its cells differ in; empty where none can be.
+
+    Raises SidesDiffer: they differ in more.
+    """
     factors = (FACTORS["side"], *FACTORS.values())
     factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
     if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
         return []
     try:
         return within(observed, factor, frozenset())
+    except SidesDiffer:
+        raise
     except RequestError:
         return []
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import stats
-from collbench.analysis.pairs import own_sides
+from collbench.analysis.pairs import SidesDiffer, own_sides
 from collbench.analysis.planning import standing
 from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
@@ -138,15 +138,21 @@ def _plan_with(benchmark: dict[str, Any], options: _LaunchOptions) -> Plan:
 
 def _answer(folder: Path, records: Sequence[Record]) -> int:
     """Print the sides of a run; what its cells took where sides are too many, or no judge is installed, as on nodes."""
-    observed, compared = observe(folder), list[Comparison]()
-    pairs = own_sides(observed)
-    with contextlib.suppress(PackageMissing):
+    observed, compared, refusal = observe(folder), list[Comparison](), ""
+    try:
+        pairs = own_sides(observed)
         compared = compare(pairs, MARGIN, observed.interleaved) if len(pairs) <= MOST_COMPARED else []
+    except SidesDiffer as error:
+        refusal = str(error)
+    except PackageMissing:
+        pass
     if compared:
         flags.say(terminal(verdict_tables(compared, MARGIN)), nl=False)
         flags.say(f"* every cell: collbench show {shlex.quote(str(folder))}")
     else:
         flags.say(terminal(launch_tables(observed.cells)), nl=False)
+        if refusal:
+            flags.say(f"* not compared: {refusal}")
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
