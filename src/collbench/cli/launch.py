@@ -132,7 +132,7 @@ def _plan_with(benchmark: dict[str, Any], options: _LaunchOptions) -> Plan:
     policies, images = (options.policies or "host,multi").split(","), (options.images or "tools").split(",")
     return check_launch_plan(Plan(
         title=str(benchmark["command"]), benchmarks=(benchmark,), images=tuple(images), policies=tuple(policies),
-        ranks=(1,), launches=10, warmup=1, floor=3, budget="2s",
+        ranks=(1,), cores_per_rank="share", launches=10, warmup=1, floor=3, budget="2s",
     ))  # fmt: skip
 
 
