@@ -16,7 +16,7 @@ from collbench.cli import measure
 from collbench.cli.launch import launch_command
 from collbench.errors import PlanError, RequestError
 from collbench.launch.cells import check_overrides, overrides_of
-from collbench.report.numbers import rate, rate_unit
+from collbench.report.numbers import Units, printed_value, rate_unit
 from collbench.run.cases import program_cases
 from collbench.schema.case import Case
 from collbench.schema.command import benchmark_of, files_of
@@ -93,7 +93,7 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
         {"command": []}, {"command": ""}, {"command": 3}, {"command": "echo 'a"}, {"command": ["bin/tool"]},
         {"command": ["./app"], "files": ["data/app"]}, {"command": "true", "files": "none"}, {"command": "x" * 600},
         {"command": "true", "unit": "s"}, printing | {"metric": "("}, printing | {"metric": "x"},
-        printing | {"unit": ""}, printing | {"unit": "MiB", "better": "lower"}, printing | {"better": "higher"},
+        printing | {"unit": ""}, printing | {"better": "higher"},
         printing | {"better": "more"}, {"command": "true", "times": 3}, here=here,
     )  # fmt: skip
     golden("commands-refused.txt", "".join(f"{line}\n" for line in lines))
@@ -106,19 +106,23 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
     ("output", "metric", "unit", "value"),
     [
         ("took 2.5 ms", r"took ([\d.]+)", "ms", 2.5e-3), ("1 s\n3 s", r"(\d+) s", "s", 3.0),
-        ("12.5 MB/s", r"([\d.]+) MB/s", "MB/s", 12.5e6), ("4,000.5 images/sec", r"([\d.,]+) im", "images/s", 4000.5),
-        ("1_000 GB/s", r"^([\d_]+)", "GB/s", 1e12), ("2e3 FLOP/s", r"(\S+) F", "FLOP/s", 2e3),
-        ("3 MiB/s", r"(\d)", "MiB/s", 3 * 2.0**20), ("score: 7\nof 9", r"score: (\d)", "points", 7.0),
+        ("12.5 MB/s", r"([\d.]+) MB/s", "MB/s", 12.5), ("4,000.5 images/sec", r"([\d.,]+) im", "images/s", 4000.5),
+        ("1_000 GB/s", r"^([\d_]+)", "GB/s", 1000.0), ("2e3 FLOP/s", r"(\S+) F", "FLOP/s", 2e3),
+        ("3 MiB/s", r"(\d)", "MiB/s", 3.0), ("score: 7\nof 9", r"score: (\d)", "points", 7.0),
     ],
 )  # fmt: skip
 def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: float) -> None:
     case = case_of(metric=metric, unit=unit)
     (measure_,) = WORKLOAD.measures
     work, read = measure_.work(case), seconds(case, output)
-    assert (read if work.shown == "time" else work.amount / read) == pytest.approx(value)
-    if unit not in ("FLOP/s", "MB/s", "MiB/s", "GB/s") and work.shown == "rate":
-        assert rate(work, read) == pytest.approx(value)
-        assert rate_unit([work]) == unit
+    assert (read if work.shown == "time" else printed_value(work, read)) == pytest.approx(value)
+    if work.shown == "time":
+        return
+    assert (rate_unit([work]), work.shown) == (unit, "score")
+    lower = case_of(metric=metric, unit=unit, better="lower")
+    work, read = measure_.work(lower), seconds(lower, output)
+    assert work.shown == "number"
+    assert printed_value(work, read) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +136,20 @@ def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: fl
 def test_output_that_is_no_number_of_its_unit(output: str, metric: str, unit: str) -> None:
     with pytest.raises(Unreadable):
         seconds(case_of(metric=metric, unit=unit), output)
+
+
+def test_columns_of_what_is_printed_have_its_unit_and_a_score_is_its_own_rate() -> None:
+    """The interval of a score goes from its lowest value up, though that is the longest time."""
+    (measure_,) = WORKLOAD.measures
+    case = case_of(metric="x", unit="images/s")
+    rows = [(measure_.work(case), seconds(case_of(metric="(.+)", unit="images/s"), text)) for text in ("50", "40")]
+    units = Units(rows)
+    assert (units.rates("rate", rows), units.times("median", rows)) == ({}, {"median (images/s)": ["50.00", "40.00"]})
+    assert units.spans([(rows[0][0], (rows[0][1], rows[1][1]))]) == ["40.00 .. 50.00"]
+    plain = (measure_.work(case_of()), 0.002)
+    assert Units([*rows, plain]).times("median", [*rows, plain], "m") == {
+        "m": ["50.00 images/s", "40.00 images/s", "2 ms"]
+    }
 
 
 # Measured for real ----------------------------------------------------------------------------------------------------
@@ -148,7 +166,7 @@ def test_the_time_of_a_process_and_a_number_that_it_prints(here: Path) -> None:
     assert (code, record["status"], record["samples"]["n"]) == (0, "ok", 2)
     assert 0.2 < record["seconds"]["min"] < 20
     code, (record,) = suite("--metric", r"rate (\d+)", "--unit", "MB/s", "--", PYTHON, "script.py", "8")
-    assert record["work"]["amount"] / record["seconds"]["p50"] == pytest.approx(8e6)
+    assert record["work"]["amount"] / record["seconds"]["p50"] == pytest.approx(8)
     assert list(here.iterdir()) and not list(here.glob("collbench-*"))
 
 

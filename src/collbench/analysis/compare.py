@@ -240,7 +240,7 @@ def verdict_on(ratio: Estimate, margin: float) -> Verdict:
 
 def _paper_diff(pair: Pair) -> float | None:
     base, other = (sum(cell.means) / len(cell.means) for cell in (pair.base, pair.other))
-    if pair.base.work.shown == "rate":  # amount over seconds: the sides change places
+    if pair.base.work.shown in ("rate", "score"):  # amount over seconds: the sides change places
         base, other = other, base
     percent = (base - other) / base * 100 if base > 0 else math.inf
     return percent if math.isfinite(percent) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from collbench.schema.record import Unit, Work
@@ -137,7 +138,14 @@ def rate(work: Work, seconds: float) -> float | None:
 
 def rate_unit(works: Iterable[Work]) -> str:
     """The unit of these, which are of one measure; empty where it is shown as a time."""
-    return next((_unit_of_rate(work)[0] for work in works if work.shown == "rate"), "")
+    return next((_unit_of_rate(work)[0] for work in works if work.shown in ("rate", "score")), "")
+
+
+def printed_value(work: Work, seconds: float) -> float | None:
+    """What a program printed, in its unit; None: the seconds are a time."""
+    if work.shown == "score":
+        return rate(work, seconds)
+    return seconds * work.amount if work.shown == "number" else None
 
 
 def time_each(work: Work, seconds: float) -> float:
@@ -202,9 +210,20 @@ class Units:
     """Columns of rates and times, by heading, in the units that suit all rows; `shown` are the values of all."""
 
     def __init__(self, shown: Sequence[tuple[Work, float]]) -> None:
-        self._rates = rate_scale([entry for entry in shown if entry[0].shown == "rate"])
-        self._times = time_scale(time_each(*entry) for entry in shown)
+        printed = {_unit_of_rate(work)[0] for work, _ in shown if work.shown in ("score", "number")}
+        timed = [entry for entry in shown if entry[0].shown in ("time", "rate")]
+        self._rates = rate_scale([entry for entry in timed if entry[0].shown == "rate"])
+        self._times = time_scale(time_each(*entry) for entry in timed)
+        if printed:  # one unit for all, or each cell its own
+            own = Scale("", format_duration)
+            self._times = Scale(printed.pop(), format_duration) if len(printed) == 1 and not timed else own
         self._each = self._times._replace(unit=self._times.unit and self._times.unit + each_of(w for w, _ in shown))
+
+    def _text(self, work: Work, seconds: float) -> str:
+        value = printed_value(work, seconds)
+        if value is None:
+            return self._times.text(time_each(work, seconds))
+        return f"{four_digits(value)}{'' if self._times.unit else f' {_unit_of_rate(work)[0]}'}"
 
     def rates(self, name: str, rows: Iterable[MeasuredWork], without: str = "") -> dict[str, list[str]]:
         """One column, or none where nothing is known by its rate."""
@@ -216,12 +235,15 @@ class Units:
     ) -> dict[str, list[str]]:
         """One column; `each`: its heading says that the times are of one request."""
         scale = self._each if each else self._times
-        return {scale.heading(name, without): [scale.text(time_each(*row)) if row else "" for row in rows]}
+        return {scale.heading(name, without): [self._text(*row) if row else "" for row in rows]}
 
     def spans(self, rows: Iterable[Ends], missing: str = "") -> list[str]:
         """`1.65 .. 1.80` of each row."""
-        return [between((time_each(row[0], end) for end in row[1]), self._times.text) if row else missing
-                for row in rows]  # fmt: skip
+        return [self._span(*row) if row else missing for row in rows]
+
+    def _span(self, work: Work, ends: tuple[float, float]) -> str:
+        """Of a score the ends change places: the longest time is the lowest score."""
+        return between(ends[::-1] if work.shown == "score" else ends, partial(self._text, work))
 
     def heading(self, name: str) -> str:
         """Of a column of spans."""

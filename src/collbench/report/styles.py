@@ -198,16 +198,18 @@ def _of_program(measured: Sequence[Record], names: Sequence[str]) -> dict[str, l
     known = [(record, record.work, record.seconds) for record in measured if record.work and record.seconds]
     units = Units([(work, seconds.p50) for _, work, seconds in known])
 
-    def times(value: Callable[[Seconds], float]) -> list[MeasuredWork]:
-        return [(work, value(seconds)) for _, work, seconds in known]
+    def times(value: Callable[[Seconds], float], of_score: Callable[[Seconds], float]) -> list[MeasuredWork]:
+        return [(work, (of_score if work.shown == "score" else value)(seconds)) for _, work, seconds in known]
+
+    medians = times(lambda s: s.p50, lambda s: s.p50)
 
     ends: list[Ends] = [(work, seconds.ci95) if _valid(record) >= FEWEST else None for record, work, seconds in known]
     columns = {
         **headings.parameter_columns([record.case for record in measured], names),
-        **units.rates("rate", times(lambda s: s.p50)), **units.times("median", times(lambda s: s.p50)),
+        **units.rates("rate", medians), **units.times("median", medians),
         units.heading("95 % interval"): units.spans(ends, "-"),
-        **units.times("min", times(lambda s: s.min), each=False),
-        **units.times("max", times(lambda s: s.max), each=False),
+        **units.times("min", times(lambda s: s.min, lambda s: s.max), each=False),
+        **units.times("max", times(lambda s: s.max, lambda s: s.min), each=False),
         "samples": [str(_valid(record)) for record in measured],
         **_figures(measured), "wrong": list(map(_wrong, measured)),
         # Processor time over the time that passed, of all executions.

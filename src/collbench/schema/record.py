@@ -155,6 +155,11 @@ Unit = ShortText
 UNITS = ("bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels", "executions")
 
 
+#: As what work over time is told. What a program printed is a `score` where higher is better, and else a `number`: the
+#: seconds of its record are then the amount over the score, or the number over the amount, and no time.
+Shown = Literal["time", "rate", "score", "number"]
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What one operation did: the time of a record is the time for `amount` of `unit`.
 
@@ -163,7 +168,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     amount: Annotated[float, msgspec.Meta(ge=0, le=1e30)] | Count
     unit: Unit = "bytes"
-    shown: Literal["time", "rate"] = "time"
+    shown: Shown = "time"
     count: Count | None = None
     bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
 

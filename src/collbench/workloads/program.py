@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from collbench.machine.facts import Stretch, own_cores
 from collbench.schema.axes import AXES, Axis, AxisKind, PlanKey
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
-from collbench.schema.record import Unit, Work
+from collbench.schema.record import Shown, Unit, Work
 from collbench.units import format_size
 from collbench.workloads.software import Alternatives, Required
 
@@ -34,7 +34,7 @@ class Measure:
     name: str
     amount: Callable[[Case], float]
     unit: Unit = "bytes"
-    shown: Literal["time", "rate"] = "rate"
+    shown: Shown = "rate"
     once: bool = False
     step: float = 0.0
 

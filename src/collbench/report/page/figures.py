@@ -84,7 +84,7 @@ def _amount(work: Work) -> float:
     """The numerator of the rate, in its unit: of a collective the GB that pass the busiest link; 0 without a rate."""
     if work.bus_factor is not None:
         return work.amount * work.bus_factor / 1e9
-    return rate(work, 1.0) or 0.0 if work.shown == "rate" else 0.0
+    return rate(work, 1.0) or 0.0 if work.shown in ("rate", "score") else 0.0
 
 
 def _groups(options: list[Option]) -> list[list[Option]]:

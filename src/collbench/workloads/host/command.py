@@ -20,18 +20,14 @@ from collbench.schema.manifest import Library
 from collbench.schema.record import Work
 from collbench.workloads.program import Measure, Program, SideCommand, Unreadable, parameter
 
-#: Units of a printed time, in seconds; and of a printed rate, what it is a rate of, and how much of it in a second.
+#: Units of a printed time, in seconds.
 TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-RATES = {
-    f"{prefix}{unit}/s": (kind, factor)
-    for unit, kind in (("B", "bytes"), ("FLOP", "flop"))
-    for prefix, factor in (("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("Ki", 2.0**10),
-                           ("Mi", 2.0**20), ("Gi", 2.0**30))
-}  # fmt: skip
 _PREFIXES = ("", "k", "K", "M", "G", "T", "m", "u", "n", "Ki", "Mi", "Gi")
 
-#: A sample of a rate is the time for a million of its units: times are whole nanoseconds.
+#: A sample of a score is the time for a million of its units, as if it were a rate: times are whole nanoseconds.
 AMOUNT = 1e6
+#: Of a number that is better lower, the seconds that stand for 1: it may be as large as 1e12, and as small as 1e-6.
+SMALLER = 1e-3
 
 #: A number as programs print it; the word behind it may be its unit.
 NUMBER = r"[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -57,13 +53,7 @@ def refuses(case: Case) -> str | None:
         return f"metric has {groups} groups; put parentheses around the number, and nothing else"
     if not unit:
         return f"metric needs a unit: a time ({', '.join(TIMES)}), a rate such as MB/s, or a word of yours"
-    if better == "lower" and unit not in TIMES:
-        return f"better is lower for times alone ({', '.join(TIMES)}), and its unit is {unit}"
     return f"better is higher, and its unit {unit} is a time" if better == "higher" and unit in TIMES else None
-
-
-def _rated(case: Case) -> bool:
-    return bool(case["metric"]) and case["unit"] not in TIMES
 
 
 @dataclass(frozen=True)
@@ -71,10 +61,12 @@ class _Result(Measure):
     """A time, or a rate in the unit that the case names."""
 
     def work(self, case: Case) -> Work:
-        if not _rated(case):
+        unit = case["unit"]
+        if not case["metric"] or unit in TIMES:
             return Work(amount=1.0, unit="executions", shown="time")
-        kind, factor = RATES.get(case["unit"], (case["unit"], 1.0))
-        return Work(amount=AMOUNT * factor, unit=kind, shown="rate")
+        if case["better"] == "lower":
+            return Work(amount=1 / SMALLER, unit=unit, shown="number")
+        return Work(amount=AMOUNT, unit=unit, shown="score")
 
 
 def seconds(case: Case, output: str) -> float:
@@ -93,13 +85,15 @@ def seconds(case: Case, output: str) -> float:
     value = float(number.replace(",", "").replace("_", ""))
     if not value > 0.0:
         raise Unreadable(f"metric {metric!r} is {number}; a time or a rate is above 0")
-    return value * TIMES[unit] if unit in TIMES else AMOUNT / value
+    if unit in TIMES:
+        return value * TIMES[unit]
+    return value * SMALLER if case["better"] == "lower" else AMOUNT / value
 
 
 def _is_other_unit(word: str, unit: str) -> bool:
     """Whether a word is a unit that a number of this unit may not be in: `GB/s` or `kB/s` for `MB/s`."""
     alike = {f"{prefix}{unit}" for prefix in _PREFIXES} | {unit.removeprefix(prefix) for prefix in _PREFIXES if prefix}
-    return word in TIMES or word in RATES or word in alike
+    return word in TIMES or word in alike or word.endswith(("B/s", "FLOP/s"))
 
 
 def _files(case: Mapping[str, Any] | Case) -> list[str]:
