@@ -152,6 +152,13 @@ def test_columns_of_what_is_printed_have_its_unit_and_a_score_is_its_own_rate() 
     }
 
 
+def test_a_search_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.workloads.host.command.SEARCH", 0.2)
+    with pytest.raises(Unreadable):
+        seconds(case_of(metric=r"^(?:a+)+(\d)$", unit="s"), "a" * 60 + "b")
+    assert seconds(case_of(metric=r"(\d)", unit="s"), "3") == 3.0
+
+
 # Measured for real ----------------------------------------------------------------------------------------------------
 
 

@@ -6,10 +6,13 @@ are brought along, which lie at the same paths in containers. An execution is a 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,8 @@ SMALLER = 1e-3
 #: A number as programs print it; the word behind it may be its unit.
 NUMBER = r"[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _WORD = re.compile(r"[ \t]*([A-Za-zµ%][\w/%]*)")
+
+SEARCH = 5.0  #: Longest search for a metric in an output (s).
 
 _LONGEST = 80  # letters of its output that a message quotes
 
@@ -72,7 +77,8 @@ class _Result(Measure):
 def seconds(case: Case, output: str) -> float:
     """The time that it printed; of a rate that of `AMOUNT`. Unreadable: no number, or one in another unit."""
     metric, unit = case["metric"], case["unit"]
-    matches = list(re.finditer(metric, output, re.MULTILINE))
+    with _limited(Unreadable(f"metric {metric!r} takes longer than {SEARCH:.0f} s to find in its output; simplify it")):
+        matches = list(re.finditer(metric, output, re.MULTILINE))
     if not matches:
         last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "nothing was printed")
         raise Unreadable(f"metric {metric!r} is not in its output (last line: {last[:_LONGEST]})")
@@ -88,6 +94,25 @@ def seconds(case: Case, output: str) -> float:
     if unit in TIMES:
         return value * TIMES[unit]
     return value * SMALLER if case["better"] == "lower" else AMOUNT / value
+
+
+@contextlib.contextmanager
+def _limited(error: Exception) -> Iterator[None]:
+    """Ends a search that nested repetitions make endless, by `error`. It holds the interpreter, but sees signals."""
+
+    def expired(*_: object) -> None:
+        raise error
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, SEARCH)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _is_other_unit(word: str, unit: str) -> bool:
