@@ -24,7 +24,7 @@ from tests.unit.test_launch_campaign import PLAN
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
 from collbench.launch import engines, expansion, job, launchers
-from collbench.launch.cells import LaunchCell, Overrides, cases_in
+from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import host
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import HostSession, find_environment, look_beside, probe
@@ -41,6 +41,7 @@ from collbench.launch.expansion import (
     variables,
 )
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, folders_in, sign, user_inside
+from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
 from collbench.launch.probe import Contents
 from collbench.launch.stacks import stack_of

@@ -18,11 +18,12 @@ import msgspec
 from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError, suggestion
 from collbench.launch import engines, expansion, launchers
-from collbench.launch.cells import PRELOAD, Launch, LaunchCell, backends_of, communicates, overrides_of
+from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import LaunchSession, Look, Looks, Stack, cleaned
 from collbench.launch.expansion import ExpandedPlan, library_of, notes, places, user_of, world_of
 from collbench.launch.folders import folders, refuse_unusable_folder
 from collbench.launch.launchers import PROCESS, Argv
+from collbench.launch.overrides import PRELOAD, overrides_of
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts

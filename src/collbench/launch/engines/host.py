@@ -17,12 +17,13 @@ import msgspec
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.launch import job, launchers
-from collbench.launch.cells import LIBRARY_PATH, NO_OVERRIDES, LaunchCell, Overrides, communicates, overrides_of
+from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
 from collbench.launch.expansion import variables
 from collbench.launch.folders import Folders, signed_folder, sweep_folders
 from collbench.launch.job import HostProcess, end_with_parent
 from collbench.launch.launchers import Argv
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
