@@ -250,6 +250,7 @@ ORIGIN, ALWAYS = "a library finds it beside itself", "nobody finds it"
         ({"libdep.so.3": ALWAYS}, {"preload": "libx.so.1", "libraries": "libdep.so.3.1"}, "host", ""),
         ({"libdep.so.3": ORIGIN}, {"libraries": "libx.so.1"}, "host", "libdep.so.3"),
         ({"libdep.so.3": ORIGIN}, {"preload": "libx.so.1"}, "host", ""),
+        ({"libdep.so.3: version `V_2'": ALWAYS}, {"preload": "libx.so.1"}, "host", "libdep.so.3: version `V_2'"),
     ],
 )
 def test_a_library_that_needs_what_is_not_found_is_refused(
@@ -261,8 +262,9 @@ def test_a_library_that_needs_what_is_not_found_is_refused(
 
     def ldd(argv: tuple[str, Path], **_: Any) -> subprocess.CompletedProcess[str]:
         lost = [name for name, when in missing.items() if when == ALWAYS or argv[1].parent != tmp_path]
-        lines = "".join(f"\t{name} => not found\n" for name in lost) + "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n"
-        return subprocess.CompletedProcess((), 0, lines, "")
+        lines = "".join(f"\t{name} => not found\n" for name in lost if " " not in name)
+        versions = "".join(f"/x/libx.so.1: /lib/{name} not found (required by x)\n" for name in lost if " " in name)
+        return subprocess.CompletedProcess((), 0, f"{lines}\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n", versions)
 
     monkeypatch.setattr("subprocess.run", ldd)
     side = msgspec.convert({key: [f"{tmp_path}/{name}"] for key, name in given.items()}, Side)

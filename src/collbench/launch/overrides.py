@@ -124,7 +124,7 @@ _MAGIC, _SHARED = b"\x7fELF", 3
 
 _NAMED = 3  #: Of the libraries that a file lacks.
 _LIMIT = 20.0  #: Longer than it takes (s) to find the libraries of a file on a busy machine.
-_NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+_NOT_FOUND = re.compile(r"^\s*(\S+) => not found|([^/\s]+: version `\S+') not found", re.MULTILINE)
 
 
 def _no_library(path: str) -> str:
@@ -169,4 +169,4 @@ def _not_found(path: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
                               check=False, stdin=subprocess.DEVNULL, env=environment)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(dict.fromkeys(_NOT_FOUND.findall(done.stdout)))
+    return tuple(dict.fromkeys("".join(groups) for groups in _NOT_FOUND.findall(done.stdout + done.stderr)))
