@@ -44,11 +44,11 @@ from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, folder
 from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
 from collbench.launch.probe import Contents
-from collbench.launch.stacks import stack_of
+from collbench.launch.stacks import preview_of, stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.facts import Core, Topology
 from collbench.registry import source_tree
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, Side
 
 Golden = Callable[[str, str], None]
 ON_HOST = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
@@ -179,6 +179,19 @@ def test_the_library_of_the_environment_beside_an_image(
     beside = of_plan(images=(image,), environments={image: str(executable(tmp_path))}, **plan)
     assert look(beside, vendors).by_image[image].reference == str(tmp_path)
     assert asked == [(tmp_path, vendor)]
+
+
+def test_a_refusal_names_the_side_alone_whose_environment_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Holding
+) -> None:
+    holding("openmpi")
+    monkeypatch.chdir(tmp_path)
+    sides = {name: Side(images={"mpi": name}) for name in ("openmpi", "mpich", "intelmpi")}
+    planned = expansion.expand(of_plan(images=("mpi",), sides=sides), lambda engine: Topology((Core(0), Core(1))))
+    for there in (False, True):
+        ((line,), _) = preview_of(planned)
+        assert (" side mpich: " in line, " .venvs/mpich " in line) == (True, not there)
+        executable(tmp_path / ".venvs" / "mpich")
 
 
 @pytest.mark.parametrize("key", ["libraries", "preload"])

@@ -88,14 +88,14 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
             placements = {
                 cell: placement for cell, placement in expanded.placements_on(engine).items() if cell.side in sides
             }
-            with named_sides(sides):
+            with named_sides((None,) if engine == engines.HOST else sides):  # the host says which of them
                 looks = sessions[engine].look(plan, placements, vendors)
             remarks += looks.remarks
             hosts += looks.hosts
             allocation = allocation or looks.allocation
             within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
             for image, look in (*beside.items(), *within.items()):
-                with named_sides(sides):
+                with named_sides([side for side, used in names if used == image]):
                     refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
@@ -362,7 +362,7 @@ def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
     missing: dict[StackKey, Mapping[str, str]] = {}
 
     @contextlib.contextmanager
-    def refusing(sides: tuple[str | None, ...] = (None,)) -> Iterator[None]:
+    def refusing(sides: Sequence[str | None] = (None,)) -> Iterator[None]:
         try:
             with named_sides(sides):
                 yield
@@ -376,14 +376,15 @@ def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
         refuse_unusable_folder(expanded.cells, plan.storage_folder)
     for sides in looked_at_together(plan):
         looks, of_sides = Looks({}), plan.of_sides(sides)
-        with refusing(sides):
+        with refusing():
             looks = _look_at_host(expanded, sides)
         for image, look in looks.by_image.items():
             missing |= {(engines.HOST, image, side): look.contents.missing_benchmarks for side in sides}
             if plan.unusable == "skip":
                 lines += [f"collbench launch would skip {benchmark} on the host, beside the image {image}: {why}"
                           for benchmark, why in look.contents.missing_benchmarks.items()]  # fmt: skip
-            with refusing(sides):
+            of_image = {cell.side: None for cell in expanded.cells if cell.image == image and cell.side in sides}
+            with refusing([*of_image]):
                 refuse_missing(of_sides, image, look)
     return tuple(lines), missing
 

@@ -28,7 +28,7 @@ from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
 from collbench.registry import dockerfiles, source_tree
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, named_sides
 
 #: Where the environment beside an image is, under the image's name, from the working directory.
 ENVIRONMENTS = Path(".venvs")
@@ -58,7 +58,8 @@ class HostSession:
         looks = {}
         for image in dict.fromkeys(cell.image for cell in placements):
             self.check()
-            looks[image] = look_beside(plan, image, vendors.get(image, ""))
+            with named_sides([*dict.fromkeys(cell.side for cell in placements if cell.image == image)]):
+                looks[image] = look_beside(plan, image, vendors.get(image, ""))
         return Looks(looks)
 
     def ready(self) -> None: ...
@@ -143,8 +144,10 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
                             f"the host is to use: {', '.join(launchers.names())}.")  # fmt: skip
     contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
     if vendor and contents.vendor != vendor and not replaces_abi(plan):
+        own = image not in plan.environments and not (ENVIRONMENTS / image).exists()
+        lacking = f". There is no {ENVIRONMENTS / image} in this folder, and collbench's own" if own else ", and the"
         raise PlanError(
-            f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
+            f"policy host: image {image} stands for {vendor}{lacking} environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
             f'environments = {{ "{image}" = "PATH" }}{_another_way(image)}; or leave host out.'
         )
