@@ -48,6 +48,7 @@ from collbench.launch.stacks import preview_of, stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.facts import Core, Topology
 from collbench.registry import source_tree
+from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan, Side
 
 Golden = Callable[[str, str], None]
@@ -192,6 +193,23 @@ def test_a_refusal_names_the_side_alone_whose_environment_is_not_there(
         ((line,), _) = preview_of(planned)
         assert (" side mpich: " in line, " .venvs/mpich " in line) == (True, not there)
         executable(tmp_path / ".venvs" / "mpich")
+
+
+@pytest.mark.parametrize(
+    ("place", "given", "told"),
+    [("mine", False, False), ("other", False, True), ("other", True, False), ("", False, False)],
+)
+def test_an_environment_whose_library_is_of_another_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, given: bool, told: bool
+) -> None:
+    for name in ("mine", "other"):
+        executable(tmp_path / name)
+        (tmp_path / name / "pyvenv.cfg").touch()
+    path = str(tmp_path / place / "lib" / "libmpi.so.40")
+    held = msgspec.structs.replace(contents(), libraries=(Library(name="Open MPI", version="5", path=path),))
+    monkeypatch.setattr(host, "probe", lambda *_: held)
+    plan = of_plan(environments={"openmpi": str(tmp_path / "mine")}, libraries=(path,) if given else ())
+    assert [path in remark for remark in look(plan).remarks] == [True] * told
 
 
 @pytest.mark.parametrize("key", ["libraries", "preload"])

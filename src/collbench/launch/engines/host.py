@@ -60,7 +60,7 @@ class HostSession:
             self.check()
             with named_sides([*dict.fromkeys(cell.side for cell in placements if cell.image == image)]):
                 looks[image] = look_beside(plan, image, vendors.get(image, ""))
-        return Looks(looks)
+        return Looks(looks, remarks=tuple(filter(None, (_foreign(plan, look) for look in looks.values()))))
 
     def ready(self) -> None: ...
 
@@ -153,6 +153,16 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
         )
     title = f"the environment beside {image} ({environment})"
     return Look(contents, str(environment), title, library_path=before)
+
+
+def _foreign(plan: Plan, look: Look) -> str:
+    """That ranks of an environment load the MPI of another one, as where mpi4py was built there; empty: they do not."""
+    path = Path(next((library.path for library in look.contents.libraries if library.path), "/"))
+    home = next((folder for folder in path.parents if (folder / "pyvenv.cfg").exists()), None)
+    given = {Path(file).resolve() for file in (*plan.libraries, *plan.preload)}
+    if home is None or home.resolve() == Path(look.reference).resolve() or path.resolve() in given:
+        return ""
+    return f"{look.title}: its library is {path}, of another environment"
 
 
 def replaces_abi(plan: Plan) -> bool:
