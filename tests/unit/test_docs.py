@@ -68,9 +68,10 @@ from collbench.workloads.program import Program
 FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
     "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue",
-    "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--no-cache-dir", "--nodes", "--ntasks", "--cpus-per-task",
+    "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
     "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile", "--distribution", "--cpu-freq",
     "--constraint", "--hint", "--threads-per-core", "--export", "--only", "--overlap", "--gpu-bind", "--gpus-per-task",
+    "--no-cache-dir",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
