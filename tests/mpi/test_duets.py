@@ -334,7 +334,8 @@ def test_a_library_put_in_front_is_the_one_that_the_ranks_loaded(plan: Path, tmp
 def test_a_library_that_something_else_goes_before_is_no_answer(plan: Path, tmp_path: Path) -> None:
     """mpi4py loads libmpi by the path where it found it, which LD_LIBRARY_PATH does not change."""
     copy = copied_library(tmp_path / "lib")
-    ended, told = gate(plan, tmp_path / "gate", "--other", f"lib={copy}")
+    beside = f"env=LD_LIBRARY_PATH={copy.parent}:{copy.parent / 'openmpi'}"  # a link to it finds nothing beside itself
+    ended, told = gate(plan, tmp_path / "gate", "--base", beside, "--other", beside, "--other", f"lib={copy}")
     assert ended.code == 4, ended.err
     assert {cell["reason"] for cell in told["cells"]} == {"not verified"}
     assert all(f"preload={copy}" in cell["why"] for cell in told["cells"])

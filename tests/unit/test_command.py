@@ -15,7 +15,7 @@ from collbench import workloads
 from collbench.cli import measure
 from collbench.cli.launch import launch_command
 from collbench.errors import PlanError, RequestError
-from collbench.launch.cells import check_overrides, overrides_of
+from collbench.launch.overrides import check_overrides, overrides_of
 from collbench.report.numbers import Units, printed_value, rate_unit
 from collbench.run.cases import program_cases
 from collbench.schema.case import Case

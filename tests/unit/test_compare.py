@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from tests.unit import made_runs
@@ -19,16 +20,19 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_program_runs import launches_of, program_case, program_record
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, write_launches, write_run
 
+from collbench.analysis.advise import advise
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
 from collbench.analysis.compare import Comparison, Reason, Verdict, compare, judge, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.launches import REFUSED, together
+from collbench.analysis.options import questions
 from collbench.analysis.pairs import across, opposed, within
 from collbench.analysis.results import joined
 from collbench.analysis.runs import Observed, load_baseline, observe, save_baseline
 from collbench.schema.case import Case
-from collbench.schema.record import Samples
+from collbench.schema.manifest import Library
+from collbench.schema.record import Loaded, Samples, loaded_note
 
 HOST, MULTI = made_case("host", image="openmpi"), made_case("multi", "strict", image="openmpi")
 PLAIN = made_case()
@@ -268,6 +272,35 @@ def test_why_there_is_no_verdict(folder: Folder, base: list[Entry], other: list[
     assert (comparison.verdict, comparison.why) == ("not comparable", why)
     assert (comparison.ratio, comparison.sizes) == (None, 0)
     assert why.kind != "not measured" or (comparison.base is None) is (why.values[0] == "host")
+
+
+OURS, OLD, USED = (f"/{name}/libmpi.so.40" for name in ("ours", "old", "opt"))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "workload", "instead"),
+    [([Loaded("libmpi.so", OURS, "b" * 64)], {}, None), ([], {}, None), ([Loaded("libm.so")], {}, None),
+     ([Loaded("libmpi.so")], {}, (USED, "a" * 64)), ([Loaded("libmpi.so", OLD, "c" * 64)], {}, (OLD, "c" * 64)),
+     ([Loaded("libmpi.so", OURS, "b" * 64), Loaded("libmpi.so", OLD, "c" * 64)], {}, (OLD, "c" * 64)),
+     ([Loaded("libmpi.so")], {"backend": None}, None)],  # a program, which another process executes
+)  # fmt: skip
+def test_a_side_whose_ranks_did_not_load_its_library_is_not_comparable(
+    folder: Folder, loaded: list[Loaded], workload: dict[str, None], instead: tuple[str, str] | None
+) -> None:
+    base, other = (HOST.having(side=side, **workload) for side in ("base", "other"))
+    used = (Library(name="Open MPI", version="5", path=USED, sha256="a" * 64),)
+    given = made_runs.image(side="other", files={OURS: "b" * 64}, libraries=used)
+    inside = msgspec.structs.replace(given, files={OURS: "d" * 64})
+    known = made_runs.experiment((), images=(inside,), environments=(given, made_runs.image(side="base")))
+    entries = [made_record(other, launch, 0.5e-6, notes=tuple(map(loaded_note, loaded))) for launch in range(6)]
+    observed = folder.run({base: [1e-6] * 6, other: entries}, experiment=known)
+    [comparison] = compare(within(observed, FACTORS["side"], frozenset({"library", "library-file"})))
+    assert comparison.verdict == ("not comparable" if instead else "faster")
+    if instead:
+        assert comparison.why == Reason("not loaded", ("other", OURS, "b" * 64, *instead))
+        [advised] = advise(questions(observed, {}), observed.interleaved)
+        [apart] = [{option["side"]: apart.why for option, apart in size.apart.items()} for size in advised.sizes]
+        assert apart == {"other": comparison.why}
 
 
 def test_runs_in_a_folder_are_launches_and_one_that_was_recorded_twice_counts_once(tmp_path: Path) -> None:

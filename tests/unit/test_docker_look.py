@@ -16,7 +16,7 @@ from tests.unit.made_engine import Reply, connected
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch import launchers
-from collbench.launch.cells import LaunchCell, Overrides
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
 from collbench.launch.engines.docker.spec import CDI, MEMLOCK, SEALED, STEPS, Spec, container_command, layout_of
@@ -25,6 +25,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand, notes, places
 from collbench.launch.folders import Folders
 from collbench.launch.launchers import PROCESS
+from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
 from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.schema.plan import Plan

@@ -24,7 +24,7 @@ from tests.unit.test_launch_campaign import PLAN
 
 from collbench.errors import CollbenchError, Interrupted, PlanError
 from collbench.launch import engines, expansion, job, launchers
-from collbench.launch.cells import LaunchCell, Overrides, cases_in
+from collbench.launch.cells import LaunchCell, cases_in
 from collbench.launch.engines import host
 from collbench.launch.engines.docker.spec import layout_of
 from collbench.launch.engines.host import HostSession, find_environment, look_beside, probe
@@ -41,13 +41,15 @@ from collbench.launch.expansion import (
     variables,
 )
 from collbench.launch.folders import UNPRIVILEGED, disturbances, folders, folders_in, sign, user_inside
+from collbench.launch.overrides import Overrides
 from collbench.launch.placement import place
 from collbench.launch.probe import Contents
-from collbench.launch.stacks import stack_of
+from collbench.launch.stacks import preview_of, stack_of
 from collbench.launch.waiting import LONGEST_LINE, Log
 from collbench.machine.facts import Core, Topology
 from collbench.registry import source_tree
-from collbench.schema.plan import Plan
+from collbench.schema.manifest import Library
+from collbench.schema.plan import Plan, Side
 
 Golden = Callable[[str, str], None]
 ON_HOST = Plan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
@@ -178,6 +180,36 @@ def test_the_library_of_the_environment_beside_an_image(
     beside = of_plan(images=(image,), environments={image: str(executable(tmp_path))}, **plan)
     assert look(beside, vendors).by_image[image].reference == str(tmp_path)
     assert asked == [(tmp_path, vendor)]
+
+
+def test_a_refusal_names_the_side_alone_whose_environment_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Holding
+) -> None:
+    holding("openmpi")
+    monkeypatch.chdir(tmp_path)
+    sides = {name: Side(images={"mpi": name}) for name in ("openmpi", "mpich", "intelmpi")}
+    planned = expansion.expand(of_plan(images=("mpi",), sides=sides), lambda engine: Topology((Core(0), Core(1))))
+    for there in (False, True):
+        ((line,), _) = preview_of(planned)
+        assert (" side mpich: " in line, " .venvs/mpich " in line) == (True, not there)
+        executable(tmp_path / ".venvs" / "mpich")
+
+
+@pytest.mark.parametrize(
+    ("place", "given", "told"),
+    [("mine", False, False), ("other", False, True), ("other", True, False), ("", False, False)],
+)
+def test_an_environment_whose_library_is_of_another_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, given: bool, told: bool
+) -> None:
+    for name in ("mine", "other"):
+        executable(tmp_path / name)
+        (tmp_path / name / "pyvenv.cfg").touch()
+    path = str(tmp_path / place / "lib" / "libmpi.so.40")
+    held = msgspec.structs.replace(contents(), libraries=(Library(name="Open MPI", version="5", path=path),))
+    monkeypatch.setattr(host, "probe", lambda *_: held)
+    plan = of_plan(environments={"openmpi": str(tmp_path / "mine")}, libraries=(path,) if given else ())
+    assert [path in remark for remark in look(plan).remarks] == [True] * told
 
 
 @pytest.mark.parametrize("key", ["libraries", "preload"])

@@ -34,6 +34,7 @@ from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.schema.world import Place, read_places
+from collbench.timing import _loop
 
 Golden = Callable[[str, str], None]
 PLAN = Plan(
@@ -459,7 +460,7 @@ def test_a_variable_of_one_side_alone_is_a_difference(tmp_path: Path) -> None:
     inside = {"openmpi": msgspec.structs.replace(contents(), environment={"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"})}
     shell = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0", "LD_PRELOAD": "/lib/a.so", "UCX_TLS": "tcp"}
     on_host = {"openmpi": msgspec.structs.replace(contents(), environment=shell)}
-    (tmp_path / "b.so").touch()
+    (tmp_path / "b.so").write_bytes(Path(_loop.__file__).read_bytes())
     for preload, named in (((), {"GLIBC_TUNABLES", "LD_PRELOAD"}), ((str(tmp_path / "b.so"),), {"GLIBC_TUNABLES"})):
         ready = beside(plan(policies=("host", "single"), preload=preload), on_host, inside)
         experiment = campaign_manifest(ready, ("launch",)).experiment

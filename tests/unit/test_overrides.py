@@ -17,9 +17,8 @@ from tests.unit.fake_engine import contents
 from tests.unit.made_worlds import PLAN, made
 from tests.unit.refusals import refusals
 
-from collbench.cli.gate import side_of
-from collbench.errors import RequestError
-from collbench.launch.cells import Launch, Overrides, library_names, overrides_of
+from collbench.errors import PlanError
+from collbench.launch.cells import Launch
 from collbench.launch.engines import host
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import ImageRef
@@ -29,11 +28,14 @@ from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import ExpandedPlan, expand, world_of
 from collbench.launch.folders import folders_in
 from collbench.launch.launchers import PROCESS
+from collbench.launch.overrides import Overrides, library_names, overrides_of
 from collbench.machine.facts import Core, Topology
 from collbench.run.facts_of_ranks import loaded, notes_on_loaded
-from collbench.schema.plan import Plan, check_launch_plan
+from collbench.schema.plan import Plan, Side, check_launch_plan
 from collbench.schema.record import WATCHED, Loaded, loaded_note, read, stem_of
 from collbench.timing import _loop
+
+LIBRARY = Path(_loop.__file__).read_bytes()
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def library(tmp_path: Path) -> Path:
     """A library with its version, and a link to it, as it is installed."""
     (tmp_path / "build").mkdir()
     real = tmp_path / "build" / "libours.so.1.2.3"
-    real.write_bytes(b"not ELF")
+    real.write_bytes(LIBRARY)
     (tmp_path / "build" / "libours.so").symlink_to(real)
     (tmp_path / "build" / "libtheirs.so.1").write_bytes(b"beside it")
     return real.with_name("libours.so")
@@ -156,7 +158,7 @@ MAPS = """\
 def test_a_process_tells_which_files_it_has_mapped(library: Path, tmp_path: Path) -> None:
     (tmp_path / "maps").write_text(MAPS.format(path=library.resolve()))
     found = loaded(("libours.so", "libnone.so"), tmp_path / "maps")
-    sha256 = hashlib.sha256(b"not ELF").hexdigest()
+    sha256 = hashlib.sha256(LIBRARY).hexdigest()
     assert found == (Loaded("libours.so", str(library.resolve()), sha256), Loaded("libnone.so"))
 
 
@@ -196,7 +198,6 @@ def test_a_note_says_what_it_is_read_as() -> None:
 
 # What is refused before anything is measured --------------------------------------------------------------------------
 
-LIBRARY = Path(_loop.__file__).read_bytes()
 WITH_LIBRARY = Plan(collectives=("bcast",), images=("openmpi",), policies=("host",))
 
 
@@ -222,49 +223,60 @@ def test_what_is_refused(tmp_path: Path, golden: Callable[[str, str], None]) -> 
     (tmp_path / "site.toml").write_text("[slurm]\n")
     on_slurm = msgspec.structs.replace(WITH_LIBRARY, engine="slurm", site=str(tmp_path / "site.toml"))
 
-    def side_with(kind: str, content: bytes) -> object:
+    def plan_giving(key: str, content: bytes) -> object:
         (tmp_path / "libx.so.1").write_bytes(content)
-        return side_of("--other", [f"{kind}={tmp_path}/libx.so.1"], WITH_LIBRARY)
+        side = msgspec.convert({key: [f"{tmp_path}/libx.so.1"]}, Side)
+        return expanded(msgspec.structs.replace(WITH_LIBRARY, sides={"other": side}))
 
     attempts: list[Callable[[], object]] = [
         *(partial(check_launch_plan, msgspec.structs.replace(WITH_LIBRARY, **keys)) for keys in NO_OVERRIDES),
         *(partial(expanded, msgspec.structs.replace(on_slurm, **keys)) for keys in NOT_ON_CLUSTERS),
         partial(expanded, plan_with(tmp_path / "libnone.so")),
-        *(partial(side_with, "lib", content) for content in NO_LIBRARIES),
-        partial(side_with, "preload", b"hello"),
+        *(partial(plan_giving, "libraries", content) for content in NO_LIBRARIES),
+        partial(plan_giving, "preload", b"hello"),
     ]
     golden("overrides-refused.txt", refusals(attempts, tmp_path))
 
 
+ORIGIN, ALWAYS = "a library finds it beside itself", "nobody finds it"
+
+
 @pytest.mark.parametrize(
-    ("missing", "beside", "policy", "refused"),
+    ("missing", "given", "policy", "refused"),
     [
-        (("libdep.so.3", "libgone.so"), (), "host", True),
-        (("libdep.so.3", "libgone.so"), (), "single", False),  # its container may have them
-        (("libdep.so.3",), ("libdep.so.3.1",), "host", False),
+        ({"libdep.so.3": ALWAYS, "libgone.so": ALWAYS}, {"libraries": "libx.so.1"}, "host", "libdep.so.3, libgone.so"),
+        ({"libdep.so.3": ALWAYS}, {"preload": "libx.so.1"}, "host", "libdep.so.3"),
+        ({"libdep.so.3": ALWAYS}, {"preload": "libx.so.1"}, "single", ""),  # its container may have them
+        ({"libdep.so.3": ALWAYS}, {"preload": "libx.so.1", "libraries": "libdep.so.3.1"}, "host", ""),
+        ({"libdep.so.3": ORIGIN}, {"libraries": "libx.so.1"}, "host", "libdep.so.3"),
+        ({"libdep.so.3": ORIGIN}, {"preload": "libx.so.1"}, "host", ""),
+        ({"libdep.so.3: version `V_2'": ALWAYS}, {"preload": "libx.so.1"}, "host", "libdep.so.3: version `V_2'"),
     ],
 )
-def test_a_library_that_needs_what_is_not_there_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], beside: tuple[str, ...], policy: str,
-    refused: bool,
+def test_a_library_that_needs_what_is_not_found_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: dict[str, str], given: dict[str, str], policy: str,
+    refused: str,
 ) -> None:  # fmt: skip
-    for name in ("libx.so.1", *beside):
+    for name in given.values():
         (tmp_path / name).write_bytes(LIBRARY)
-    lines = "".join(f"\t{name} => not found\n" for name in missing) + "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n"
-    ldd = subprocess.CompletedProcess((), 0, lines, "")
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: ldd)
-    texts = (f"preload={tmp_path}/libx.so.1", *(f"lib={tmp_path}/{name}" for name in beside))
-    plan = msgspec.structs.replace(WITH_LIBRARY, policies=(policy,))
-    if refused:
-        with pytest.raises(RequestError, match=rf"libx.so.1: .*{', '.join(missing)},"):
-            side_of("--other", texts, plan)
-    else:
-        side = side_of("--other", texts, plan)
-        assert (len(side.preload), len(side.libraries)) == (1, len(beside))
+
+    def ldd(argv: tuple[str, Path], **_: Any) -> subprocess.CompletedProcess[str]:
+        lost = [name for name, when in missing.items() if when == ALWAYS or argv[1].parent != tmp_path]
+        lines = "".join(f"\t{name} => not found\n" for name in lost if " " not in name)
+        versions = "".join(f"/x/libx.so.1: /lib/{name} not found (required by x)\n" for name in lost if " " in name)
+        return subprocess.CompletedProcess((), 0, f"{lines}\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n", versions)
+
+    monkeypatch.setattr("subprocess.run", ldd)
+    side = msgspec.convert({key: [f"{tmp_path}/{name}"] for key, name in given.items()}, Side)
+    plan = msgspec.structs.replace(WITH_LIBRARY, policies=(policy,), sides={"other": side})
+    if not refused:
+        assert expanded(plan).cells
+        return
+    with pytest.raises(PlanError, match=rf"other: .*: {tmp_path}/libx.so.1 .*{refused},") as error:
+        expanded(plan)
+    assert ("$ORIGIN" in str(error.value)) is (ORIGIN in missing.values())
 
 
-def test_without_ldd_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "libx.so.1"
-    path.write_bytes(LIBRARY)
+def test_without_ldd_nothing_is_refused(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert str(path) in side_of("--other", [f"lib={path}"], WITH_LIBRARY).libraries
+    assert expanded(plan_with(library)).cells

@@ -287,7 +287,8 @@ def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
 
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:
     """Logarithm of the median of launch medians (in blocks: over the block's mean) of right, quiet options."""
-    right = {option: cell.without(cell.disturbed) for option, cell in cells.items() if cell.medians and not cell.wrong}
+    right = {option: cell.without(cell.disturbed) for option, cell in cells.items()
+             if cell.medians and not cell.wrong and not cell.not_loaded}  # fmt: skip
     measured = {option: cell.by_launch for option, cell in right.items() if cell.medians and min(cell.medians) > 0}
     blocks = grouped((launch, math.log(time)) for times in measured.values() for launch, time in times.items())
     middle = {launch: fmean(logs) if in_blocks else 0.0 for launch, logs in blocks.items()}

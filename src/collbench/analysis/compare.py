@@ -42,11 +42,13 @@ _TRIED = np.unique(np.concatenate((np.arange(1, 17), np.geomspace(17, MOST, 72).
 Verdict = Literal["same", "faster", "slower", "unclear", "not comparable"]
 
 #: What a reason is, in the order in which it is found, and its values: the side, its status and the records' reasons;
-#: the side and its launches with wrong results; differences of the measuring (`pairs.Differences`); amount and unit of
-#: both sides' work; none; none; none; launches that are missing for an interval; blocks; the share that the clock
-#: resolves; launches that are missing, at most so many; the share by which times drift; none; none.
+#: the side and its launches with wrong results; the side and what it did not load (`results.NotLoaded`); differences of
+#: the measuring (`pairs.Differences`); amount and unit of both sides' work; none; none; none; launches that are missing
+#: for an interval; blocks; the share that the clock resolves; launches that are missing, at most so many; the share by
+#: which times drift; none; none.
 ReasonKind = Literal[
-    "not measured", "wrong results", "measured differently", "other work", "no common blocks", "no launches", "clock 0",
+    "not measured", "wrong results", "not loaded", "measured differently", "other work", "no common blocks",
+    "no launches", "clock 0",
     "few launches", "blocks", "clock", "launches", "drift", "dependent", "within margin", "excludes equality"
 ]  # fmt: skip
 
@@ -202,6 +204,8 @@ def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> Reason | None:
             return Reason("not measured", (name, "failed" if cell.failed else "skipped", *sorted(cell.reasons)))
         if cell.wrong:
             return Reason("wrong results", (name, cell.wrong))
+        if cell.not_loaded:
+            return Reason("not loaded", (name, *cell.not_loaded))
     if both.refused:
         return Reason("measured differently", both.refused)
     works = (pair.base.work, pair.other.work)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from collbench.schema.case import Case, Where
-from collbench.schema.manifest import Manifest
-from collbench.schema.record import Duet, Record, ResultCheck, Status, Work
+from collbench.schema.manifest import Image, Manifest
+from collbench.schema.record import Duet, Record, ResultCheck, Status, Work, read, stem_of
 from collbench.schema.world import TRIMMED
 
 if TYPE_CHECKING:
@@ -154,17 +154,28 @@ _COLUMNS = {"case": "l", "fact": "l", "launch": "q", "median": "d", "mean": "d",
             "kept": "b"}  # fmt: skip
 
 
+class NotLoaded(NamedTuple):
+    """A library file that a plan gives, and the one in its place, if it is known, with their SHA-256."""
+
+    path: str
+    sha256: str
+    loaded: str
+    sha256_loaded: str
+
+
 class Origin(NamedTuple):
     """What holds for all rows of a run: the spacing of the times (s) that its clock could show, 0 where not known.
 
     `until_decided`: launches ended when comparisons were decided. `experiment`: the run whose launches form blocks, and
-    which can be given more than the `planned` ones; empty of others.
+    which can be given more than the `planned` ones; empty of others. `software` has images, and environments of the
+    host, whose ranks are given library files: by name, side, and whether it is the host's.
     """
 
     clock_step: float = 0.0
     until_decided: bool = False
     experiment: str = ""
     planned: int = 0
+    software: Mapping[tuple[str | None, str | None, bool], Image] = {}
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ class Cell:
         self, case: Case, results: Results, rows: NDArray[np.intp], repeated: int, rest: NDArray[np.intp]
     ) -> None:  # fmt: skip
         self.case, self.results, self.rows, self.repeated, self.rest = case, results, rows, repeated, rest
-        _, self.until_decided, self.experiment, self.planned = results.origin
+        _, self.until_decided, self.experiment, self.planned, _ = results.origin
 
     @cached_property
     def launches(self) -> list[int]:
@@ -323,6 +334,21 @@ class Cell:
     @property
     def notes(self) -> set[str]:
         return {note for facts in self.facts for note in facts.notes}
+
+    @property
+    def not_loaded(self) -> NotLoaded | None:
+        """A library file that its ranks were given, and say that they did not load; None: there is none."""
+        where = self.case.where
+        software = self.results.origin.software.get((where.image, where.side, where.on_host))
+        if software is None or not self.case["backend"]:  # programs are processes of their own, which say nothing
+            return None
+        given = {stem_of(path): (path, sha256) for path, sha256 in software.files.items()}
+        used = next((library for library in software.libraries if library.path), None)
+        for loaded in filter(None, map(read, sorted(self.notes))):
+            if loaded.name in given and loaded.sha256 not in software.files.values():
+                instead = used if used is not None and not loaded.path else loaded
+                return NotLoaded(*given[loaded.name], instead.path or "", instead.sha256 or "")
+        return None
 
     @property
     def slowed(self) -> set[str]:
@@ -539,7 +565,11 @@ def origin_of(manifests: Sequence[Manifest], run: str = "") -> Origin:
     step = max((step for step in steps if step is not None), default=0.0)
     decided = any(some_from(manifest) is not None for manifest in manifests)
     experiment = manifests[0].experiment if len(manifests) == 1 and run else None
-    return Origin(step, decided, run if experiment else "", experiment.launches if experiment else 0)
+    software: dict[tuple[str | None, str | None, bool], Image] = {
+        (image.name, image.side, on_host): image for manifest in manifests if (of := manifest.experiment)
+        for on_host, images in ((False, of.images), (True, of.environments)) for image in images if image.files
+    }  # fmt: skip
+    return Origin(step, decided, run if experiment else "", experiment.launches if experiment else 0, software)
 
 
 def cells_of(

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Sequence
 from importlib.resources import as_file, files
 from itertools import chain
 from pathlib import Path
@@ -27,7 +25,7 @@ from collbench.analysis.bounds import Launches, in_order
 from collbench.analysis.compare import Comparison, compare, question_of
 from collbench.analysis.estimate import FEWEST, stats
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.gate import ACCEPTABLE, Judgement, judge
+from collbench.analysis.gate import ACCEPTABLE, Judgement, judge, sides_of
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import cost, false_positives, movements, smallest, standing_of_sides
@@ -38,12 +36,10 @@ from collbench.cli.launch import Purpose, perform
 from collbench.cli.plan import LAUNCHES, UNTIL, ending, placed_on
 from collbench.cli.until import continued, plan_in
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed, NoAnswer, RequestError, RunWriteError
-from collbench.launch.cells import LIBRARY_PATH, library_names
 from collbench.launch.collect import placed_case
 from collbench.launch.engines.host import probe
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders import signed_folder
-from collbench.launch.stacks import sha256_of_given
 from collbench.launch.waiting import Stopping
 from collbench.machine import launcher, nvml
 from collbench.machine.facts import rank_facts
@@ -53,7 +49,6 @@ from collbench.report.gate import AnswerNames, document, junit, markdown, names_
 from collbench.report.verdict import whole_reason
 from collbench.schema import plan as plan_files
 from collbench.schema import store
-from collbench.schema.files import refuse_irregular
 from collbench.schema.manifest import Until, read_manifest
 from collbench.schema.plan import Plan, Side, check_launch_plan, load_launch_plan, load_plan, named_in_errors
 from collbench.schema.record import Record, read
@@ -175,11 +170,9 @@ def _measured(options: _GateOptions, margins: Margins, accepted: tuple[str, ...]
                                "there is time for.")  # fmt: skip
         if resume is not None:
             plan, before = continued(plan, folder, options.until, options.launches)
-        loads = {name: {sha256_of_given(path) for path in (*side.libraries, *side.preload)}
-                 for name, side in sides.items()}  # fmt: skip
         purpose = Purpose(
             standing=lambda cells, blocks, most: standing_of_sides(cells, blocks, most, margins),
-            in_vain=lambda records: _in_vain(records, loads),
+            in_vain=lambda records: _in_vain(records, folder),
             began=lambda expanded, where: _begin(expanded, where, text, margins, accepted, resume is not None),
         )
         try:
@@ -234,9 +227,10 @@ def _begin(
         (folder / name).unlink(missing_ok=True)
 
 
-def _in_vain(records: Sequence[Record], files: Mapping[str, Set[str]]) -> str:
-    """Why, after these records, a cell has no answer; empty: none. `files`: SHA-256 of those that a side is to load."""
-    for name, hashes in files.items():
+def _in_vain(records: Sequence[Record], folder: Path) -> str:
+    """Why, after these records of a run, a cell has no answer; empty: none."""
+    for side in sides_of(read_manifest(folder), str(folder)):
+        name, hashes = side.name, {*side.files.values()}
         new = [record for record in records if record.case.where.side == name]
         for record in new:
             if record.status == "skipped":
@@ -276,7 +270,7 @@ def _write_answer(folder: Path, judgement: Judgement, names: AnswerNames) -> Non
 
 
 def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
-    """A side as it was typed, each of `KINDS` any number of times; RequestError of what no rank could have or load."""
+    """A side as it was typed, each of `KINDS` any number of times; RequestError of what no rank could have."""
     values: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for text in texts:
         refuse_other_bytes(f"{flag} {text}")
@@ -289,15 +283,12 @@ def side_of(flag: str, texts: Sequence[str], plan: Plan) -> Side:
                           for kind in ("lib", "preload"))  # fmt: skip
     for path in (*libraries, *preload):
         refuse_other_bytes(f"{flag}: {path}")
-        _refuse_no_library(flag, path)
     variables: dict[str, str] = {}
     for value in values["env"]:
         name, equals, setting = value.partition("=")
         if not equals:
             raise RequestError(f"{flag} env={value}: write env={value}=VALUE.")
         _add(variables, flag, "env", name, setting)
-    if "host" in plan.policies:
-        _refuse_missing_needs(flag, (*libraries, *preload), {**plan.variables, **variables})
     return Side(images=_images(flag, values["image"], plan), variables=variables, libraries=libraries, preload=preload)
 
 
@@ -363,49 +354,6 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
         plan, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
         ranks=(number,) if starts else (), oversubscribe=number > cores, device="gpu" if on_gpus else plan.device,
     )  # fmt: skip
-
-
-#: Of the header of an ELF file (elf(5)): bytes that tell what it is, where class and byte order are, and the processor.
-_HEADER, _CLASS, _MACHINE = 20, slice(4, 6), slice(18, 20)
-_MAGIC, _SHARED = b"\x7fELF", 3
-
-_LIMIT = 20.0  #: Longer than it takes (s) to find the libraries of a file on a busy machine.
-_NOT_FOUND = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
-
-
-def _refuse_no_library(flag: str, path: str) -> None:
-    """Refuse by its header (elf(5)) what is not ELF, no shared object, or for another processor than this program."""
-    try:
-        refuse_irregular(Path(path))
-        with Path("/proc/self/exe").open("rb") as program, Path(path).open("rb") as file:
-            here, header = program.read(_HEADER), file.read(_HEADER)
-    except OSError as error:
-        raise RequestError(f"{flag}: {path}: {error.strerror}. Name a library file.") from error
-    if not header.startswith(_MAGIC) or len(header) < _HEADER:
-        what = "not an ELF file, so no shared library"
-    elif header[_CLASS] != here[_CLASS] or header[_MACHINE] != here[_MACHINE]:
-        what = "a library for another processor than that of this machine"
-    elif int.from_bytes(header[16:18], "little" if header[5] == 1 else "big") != _SHARED:
-        what = "an ELF file, but no shared library"
-    else:
-        return
-    raise RequestError(f"{flag}: {path}: is {what}. Give a library by its path, such as /build/libnccl.so.2.")
-
-
-def _refuse_missing_needs(flag: str, paths: Collection[str], variables: Mapping[str, str]) -> None:
-    """Refuse library files that need one which the dynamic linker does not find on this host, with these variables."""
-    loaded = {name for path in paths for name in library_names(path)}
-    environment = {**os.environ, **variables, "LC_ALL": "C"}
-    for path in paths:
-        try:
-            done = subprocess.run(("ldd", path), capture_output=True, text=True, errors="replace", timeout=_LIMIT,
-                                  check=False, stdin=subprocess.DEVNULL, env=environment)  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if lacking := [name for name in dict.fromkeys(_NOT_FOUND.findall(done.stdout)) if name not in loaded]:
-            raise RequestError(f"{flag}: {path}: needs {', '.join(lacking)}, which is not found on this host, so no "
-                               "rank could load it. Give both sides the folder that has it: "
-                               f"env={LIBRARY_PATH}=FOLDER.")  # fmt: skip
 
 
 # The same under two names --------------------------------------------------------------------------------------------

@@ -1,17 +1,13 @@
-"""The cells of a launch plan, what it gives the ranks of each, and the order of launches.
+"""The cells of a launch plan, and the order of launches.
 
-Pure, but for the links to library files: a plan can be shown before anything starts.
+Pure: a plan can be shown before anything starts.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import product
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -22,9 +18,7 @@ from collbench.errors import PlanError
 from collbench.run.cases import cases_of, program_cases, refuse_cadence
 from collbench.schema.axes import FIRST
 from collbench.schema.case import Case, Where
-from collbench.schema.command import files_of
 from collbench.schema.plan import Affinity, Benchmark, Plan, name_of
-from collbench.schema.record import WATCHED, stem_of
 from collbench.units import counted
 from collbench.workloads.program import Program, ProgramCase
 
@@ -224,98 +218,3 @@ def order_of(plan: Plan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
         block = [cell for group in groups for cell in generator.sample(group, len(group))]
         order += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(order))]
     return tuple(order)
-
-
-#: Where containers have the library files that a plan gives.
-INSIDE, INSIDE_PRELOAD = PurePosixPath("/collbench/lib"), PurePosixPath("/collbench/preload")
-
-LIBRARY_PATH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
-
-
-@dataclass(frozen=True)
-class Overrides:
-    """What a plan sets for every rank besides its place: variables, and library files that are found before others.
-
-    `variables` are by name; `libraries` and `preload` are paths of the host, and so are `files`, which containers have
-    at the same places. `before`: the LD_LIBRARY_PATH of ranks. Of a library that is put in front, ranks find that one
-    file and no other of its folder: on the host by links in a folder of the launch, in a container by mounts.
-    `run/facts_of_ranks.py` tells what they loaded then.
-    """
-
-    variables: Mapping[str, str] = field(default_factory=dict)
-    libraries: tuple[str, ...] = ()
-    preload: tuple[str, ...] = ()
-    before: str = ""
-    files: tuple[str, ...] = ()
-
-    def on_host(self, folder: Path) -> dict[str, str]:
-        """Variables for ranks on the host, where `folder` has the links."""
-        return self._variables(str(folder), tuple(str(Path(path).resolve()) for path in self.preload))
-
-    def inside(self) -> dict[str, str]:
-        """Variables for ranks in a container with the mounts."""
-        return self._variables(str(INSIDE), tuple(str(INSIDE_PRELOAD / Path(path).name) for path in self.preload))
-
-    def _variables(self, folder: str, preload: tuple[str, ...]) -> dict[str, str]:
-        parts = {
-            LIBRARY_PATH: (folder, self.variables.get(LIBRARY_PATH, self.before)) if self.libraries else (),
-            PRELOAD: (*preload, self.variables.get(PRELOAD, "")) if preload else (),
-        }
-        return {name: ":".join(filter(None, words)) for name, words in parts.items() if words}
-
-    def _named(self) -> dict[str, Path]:
-        """The library files, by each name that they may be asked for."""
-        return {name: Path(path).resolve() for path in self.libraries for name in library_names(path)}
-
-    def mounts(self) -> dict[str, str]:
-        """By path in a container, the file of the host."""
-        preload = {str(INSIDE_PRELOAD / Path(path).name): str(Path(path).resolve()) for path in self.preload}
-        named = {str(INSIDE / name): str(path) for name, path in self._named().items()}
-        return named | preload | {path: path for path in self.files}
-
-    def link(self, folder: Path) -> None:
-        """Make the links of `on_host`, or raise OSError."""
-        if self.libraries:
-            folder.mkdir(mode=0o755)
-        for name, path in self._named().items():
-            (folder / name).symlink_to(path)
-
-    def links(self, folder: Path) -> tuple[str, ...]:
-        """The same as commands that a person would type."""
-        made = [f"ln -s {shlex.quote(str(path))} {folder / name}" for name, path in self._named().items()]
-        return (f"install -d {folder}", *made) if made else ()
-
-
-NO_OVERRIDES = Overrides()
-
-
-def overrides_of(plan: Plan, before: str, watched: Sequence[str] = ()) -> Overrides:
-    """What a plan gives, where ranks find LD_LIBRARY_PATH as it was `before`; with the libraries that are `watched`."""
-    names = dict.fromkeys((*map(stem_of, (*plan.libraries, *plan.preload)), *watched))
-    watching = {WATCHED: ",".join(names)} if names else {}
-    return Overrides({**watching, **plan.variables}, plan.libraries, plan.preload, before, files_of(plan.benchmarks))
-
-
-def library_names(path: str) -> tuple[str, ...]:
-    """Names by which a library may be asked for: `libmpi.so.40.1`, `libmpi.so.40`, `libmpi.so`; links are followed."""
-    names: dict[str, None] = {}
-    for name in (Path(path).name, Path(path).resolve().name):
-        stem, _, version = name.partition(".so")
-        parts = version.split(".")
-        names |= dict.fromkeys(f"{stem}.so{'.'.join(parts[:end])}" for end in range(len(parts), 0, -1))
-    return tuple(names)
-
-
-def check_overrides(plan: Plan, starting: Collection[str]) -> None:
-    """Whether ranks can be given what the plan sets; PlanError: not by engines `starting` them, or a file lacks."""
-    for engine, key in product(starting, ("variables", "libraries", "preload")):
-        if getattr(plan, key):
-            raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "
-                            "Set them there, or measure on docker, podman or the host.")  # fmt: skip
-    if starting and (files := files_of(plan.benchmarks)):
-        raise PlanError(f"files: engine {next(iter(starting))} cannot bring {files[0]} along. Have it in the image, or "
-                        "on a file system of all nodes, and write its whole path in the command.")  # fmt: skip
-    for key in ("libraries", "preload"):
-        for path in getattr(plan, key):
-            if not Path(path).is_file() or not os.access(path, os.R_OK):
-                raise PlanError(f"{key}: {path}: no such file, or it cannot be read.")

@@ -19,6 +19,7 @@ from collbench.launch.cells import Launch, LaunchCell, LaunchPart, communicates
 from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, WorldSpec, lacking, step_of, steps_of
 from collbench.launch.folders import Folders, Storage, driver_identity, user_inside
 from collbench.launch.launchers import PROCESS, RankLauncher
+from collbench.launch.overrides import check_overrides
 from collbench.launch.placement import Placement, Slot, place
 from collbench.launch.selection import describe_cores, describe_gpus
 from collbench.machine import facts
@@ -75,7 +76,7 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     starting = [engine.name for engine in by_name.values() if engine.starts_ranks]
     for side in plan.sides or (None,):
         with named_sides((side,)):
-            cells.check_overrides(plan.of_sides((side,)), starting)
+            check_overrides(plan.of_sides((side,)), starting)
     ladders = {policy: engine.ladder if policies.find_policy(policy)[0].in_containers else ()
                for policy, engine in engine_by_policy.items()}  # fmt: skip
     left_out = tuple(dict.fromkeys(

@@ -18,11 +18,12 @@ import msgspec
 from collbench import backends, workloads
 from collbench.errors import EngineError, ImageMissing, LaunchFailed, PlanError, RequestError, suggestion
 from collbench.launch import engines, expansion, launchers
-from collbench.launch.cells import PRELOAD, Launch, LaunchCell, backends_of, communicates, overrides_of
+from collbench.launch.cells import Launch, LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import LaunchSession, Look, Looks, Stack, cleaned
 from collbench.launch.expansion import ExpandedPlan, library_of, notes, places, user_of, world_of
 from collbench.launch.folders import folders, refuse_unusable_folder
 from collbench.launch.launchers import PROCESS, Argv
+from collbench.launch.overrides import PRELOAD, overrides_of
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
@@ -87,14 +88,14 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
             placements = {
                 cell: placement for cell, placement in expanded.placements_on(engine).items() if cell.side in sides
             }
-            with named_sides(sides):
+            with named_sides((None,) if engine == engines.HOST else sides):  # the host says which of them
                 looks = sessions[engine].look(plan, placements, vendors)
             remarks += looks.remarks
             hosts += looks.hosts
             allocation = allocation or looks.allocation
             within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
             for image, look in (*beside.items(), *within.items()):
-                with named_sides(sides):
+                with named_sides([side for side, used in names if used == image]):
                     refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
@@ -361,7 +362,7 @@ def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
     missing: dict[StackKey, Mapping[str, str]] = {}
 
     @contextlib.contextmanager
-    def refusing(sides: tuple[str | None, ...] = (None,)) -> Iterator[None]:
+    def refusing(sides: Sequence[str | None] = (None,)) -> Iterator[None]:
         try:
             with named_sides(sides):
                 yield
@@ -375,14 +376,15 @@ def preview_of(expanded: ExpandedPlan) -> tuple[tuple[str, ...], Missing]:
         refuse_unusable_folder(expanded.cells, plan.storage_folder)
     for sides in looked_at_together(plan):
         looks, of_sides = Looks({}), plan.of_sides(sides)
-        with refusing(sides):
+        with refusing():
             looks = _look_at_host(expanded, sides)
         for image, look in looks.by_image.items():
             missing |= {(engines.HOST, image, side): look.contents.missing_benchmarks for side in sides}
             if plan.unusable == "skip":
                 lines += [f"collbench launch would skip {benchmark} on the host, beside the image {image}: {why}"
                           for benchmark, why in look.contents.missing_benchmarks.items()]  # fmt: skip
-            with refusing(sides):
+            of_image = {cell.side: None for cell in expanded.cells if cell.image == image and cell.side in sides}
+            with refusing([*of_image]):
                 refuse_missing(of_sides, image, look)
     return tuple(lines), missing
 

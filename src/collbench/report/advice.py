@@ -200,7 +200,8 @@ def _unknown(advice: Advice) -> str:
     for size in advice.sizes:
         fastest.setdefault(_taken(question, size.take), []).append(size.size)
     if all(len(size.options) == 1 for size in advice.sizes):
-        return f"nothing could be compared with {next(iter(fastest))}"
+        why = next((_why(apart) for size in advice.sizes for apart in size.apart.values()), "")
+        return f"nothing could be compared with {next(iter(fastest))}{why and f': {why}'}"
     named = "; ".join(
         f"{name}{at(question, *sizes) if fastest.keys() - {name} else ''}" for name, sizes in fastest.items()
     )

@@ -22,7 +22,7 @@ from collbench.report.cells import entry
 from collbench.report.headings import apart, heading, size_text, used_drivers
 from collbench.report.numbers import change, difference_text
 from collbench.report.tables import INTERVAL, Table, in_columns_of, more
-from collbench.report.verdict import reason, remarks, remedy, slow_text
+from collbench.report.verdict import reason, remarks, remedy, sha256_text, slow_text
 from collbench.schema.case import names_in
 from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD
@@ -107,17 +107,13 @@ def _words(kind: str, values: Sequence[Any]) -> str:
     return words.format(*values) if isinstance(words, str) else words(*values)
 
 
-def _hash(sha256: str | None) -> str:
-    return f"sha256 {'not known' if not sha256 or sha256 == UNREAD else sha256[:12]}"
-
-
 def _other_loaded(side: str, loaded: str, sha256: str, path: str, wanted: str, preloaded: bool) -> str:
     why = f"its place is fixed in the program, or it has another name there. preload={path} puts it before all others"
     if sha256 == UNREAD:
         why = "that file was removed or replaced since. Leave it in place until the gate has ended"
     elif preloaded:
         why = f"it was preloaded, but the dynamic linker did not take it. ldd {path} may say why"
-    return f"{side}: its ranks loaded {loaded} ({_hash(sha256)}), not {path} ({_hash(wanted)}): {why}"
+    return f"{side}: its ranks loaded {loaded} ({sha256_text(sha256)}), not {path} ({sha256_text(wanted)}): {why}"
 
 
 def _share(number: int, launches: int) -> str:
@@ -143,7 +139,7 @@ _MORE = "the sides differ in more than was asked"
 WORDS: dict[str, str | Callable[..., str]] = {
     "differs": f"{_MORE}: {{}}: {{}}",
     "file differs": lambda name, path, sha256, other, of_other: (
-        f"{_MORE}: {name}: file {path} ({_hash(sha256)}) against {other} ({_hash(of_other)})"
+        f"{_MORE}: {name}: file {path} ({sha256_text(sha256)}) against {other} ({sha256_text(of_other)})"
     ),
     "flaw": flaw_text,
     "not told": "{}: its ranks do not tell which {} they loaded; build the image again with this collbench",

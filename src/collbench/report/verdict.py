@@ -19,6 +19,7 @@ from collbench.report import caveats, headings
 from collbench.report.numbers import change, extent, span
 from collbench.report.tables import WIDTH, Table, more
 from collbench.schema.plan import MOST_LAUNCHES
+from collbench.schema.record import UNREAD
 from collbench.schema.store import is_gate, read_gate_plan
 from collbench.units import counted
 
@@ -42,10 +43,17 @@ def _more(launches: int) -> str:
     return counted(launches, "more launch", "more launches")
 
 
+def sha256_text(sha256: str | None) -> str:
+    return f"sha256 {'not known' if not sha256 or sha256 == UNREAD else sha256[:12]}"
+
+
 #: By kind, from the values of a reason.
 _WORDS: dict[str, Callable[..., str]] = {
     "not measured": lambda side, status, *reasons: f"{side}: {status}: {'; '.join(reasons) or 'not measured'}",
     "wrong results": lambda side, n: f"{side}: results were wrong in {counted(n, 'launch', 'launches')}",
+    "not loaded": lambda side, path, wanted, loaded, sha256: (
+        f"{side}: its ranks loaded {f'{loaded} ({sha256_text(sha256)})' if loaded else 'no such library'}, "
+        f"not {path} ({sha256_text(wanted)})"),
     "measured differently": lambda *differences: "; ".join(
         f"{name} {base} against {other}" for name, base, other in differences),
     "other work": lambda base, other: " against ".join(f"{amount} {unit}" for amount, unit in (base, other)),

@@ -17,17 +17,18 @@ import msgspec
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.launch import job, launchers
-from collbench.launch.cells import LIBRARY_PATH, NO_OVERRIDES, LaunchCell, Overrides, communicates, overrides_of
+from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.spec import Engine, Look, Looks, WorldSpec
 from collbench.launch.expansion import variables
 from collbench.launch.folders import Folders, signed_folder, sweep_folders
 from collbench.launch.job import HostProcess, end_with_parent
 from collbench.launch.launchers import Argv
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck
 from collbench.registry import dockerfiles, source_tree
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, named_sides
 
 #: Where the environment beside an image is, under the image's name, from the working directory.
 ENVIRONMENTS = Path(".venvs")
@@ -57,8 +58,9 @@ class HostSession:
         looks = {}
         for image in dict.fromkeys(cell.image for cell in placements):
             self.check()
-            looks[image] = look_beside(plan, image, vendors.get(image, ""))
-        return Looks(looks)
+            with named_sides([*dict.fromkeys(cell.side for cell in placements if cell.image == image)]):
+                looks[image] = look_beside(plan, image, vendors.get(image, ""))
+        return Looks(looks, remarks=tuple(filter(None, (_foreign(plan, look) for look in looks.values()))))
 
     def ready(self) -> None: ...
 
@@ -142,13 +144,25 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
                             f"the host is to use: {', '.join(launchers.names())}.")  # fmt: skip
     contents = probe(environment, vendor, workloads.uses(plan.benchmarks), overrides_of(plan, before))
     if vendor and contents.vendor != vendor and not replaces_abi(plan):
+        own = image not in plan.environments and not (ENVIRONMENTS / image).exists()
+        lacking = f". There is no {ENVIRONMENTS / image} in this folder, and collbench's own" if own else ", and the"
         raise PlanError(
-            f"policy host: image {image} stands for {vendor}, and the environment {environment} holds "
+            f"policy host: image {image} stands for {vendor}{lacking} environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
             f'environments = {{ "{image}" = "PATH" }}{_another_way(image)}; or leave host out.'
         )
     title = f"the environment beside {image} ({environment})"
     return Look(contents, str(environment), title, library_path=before)
+
+
+def _foreign(plan: Plan, look: Look) -> str:
+    """That ranks of an environment load the MPI of another one, as where mpi4py was built there; empty: they do not."""
+    path = Path(next((library.path for library in look.contents.libraries if library.path), "/"))
+    home = next((folder for folder in path.parents if (folder / "pyvenv.cfg").exists()), None)
+    given = {Path(file).resolve() for file in (*plan.libraries, *plan.preload)}
+    if home is None or home.resolve() == Path(look.reference).resolve() or path.resolve() in given:
+        return ""
+    return f"{look.title}: its library is {path}, of another environment"
 
 
 def replaces_abi(plan: Plan) -> bool:

@@ -20,9 +20,10 @@ import msgspec
 
 from collbench.errors import EngineError, PlanError, suggestion
 from collbench.launch import launchers
-from collbench.launch.cells import NO_OVERRIDES, Launch, LaunchCell, Overrides
+from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.folders import Folders, Storage
 from collbench.launch.launchers import Argv, RankLauncher
+from collbench.launch.overrides import NO_OVERRIDES, Overrides
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck

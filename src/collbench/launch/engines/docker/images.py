@@ -25,13 +25,14 @@ import msgspec
 from collbench import workloads
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch import launchers
-from collbench.launch.cells import LIBRARY_PATH, NO_OVERRIDES, LaunchCell, Overrides, overrides_of
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker import spec
 from collbench.launch.engines.docker.client import Docker, objects, remove_all, translated
 from collbench.launch.engines.docker.spec import CDI, CDI_KIND, MEMLOCK, OUT, SEALED, ContainerMount, gpu_requests
 from collbench.launch.engines.spec import Look, Looks, cleaned
 from collbench.launch.expansion import sharing_of
 from collbench.launch.folders import folders, refuse_other_device, user_inside
+from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, overrides_of
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Stopping

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from collbench.launch.cells import Overrides
 from collbench.launch.engines.spec import SHARING, USUAL_SHM, LadderStep, WorldSpec, ladder_of, step_of
 from collbench.launch.expansion import SHM_FOLDER, needs_shm_folder, variables
 from collbench.launch.launchers import Argv
+from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Box
 
 LADDER = ladder_of(
