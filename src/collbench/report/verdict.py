@@ -264,12 +264,12 @@ def _ratio(comparison: Comparison) -> float:
 
 
 def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
-    """By column what tells cells apart: image, operation, sides, size; of these what varies."""
+    """By column what tells cells apart, as image, side of the plan, operation, size; of these what varies."""
     labels, _ = _labels(comparisons)
     short = [label.partition(" ")[0] for label in labels]
     sides, names = headings.side_column([comparison.pair for comparison in comparisons])
     columns = {
-        "image": [headings.shared_image(comparison.pair) for comparison in comparisons],
+        **{name: [headings.shared(comparison.pair, name) for comparison in comparisons] for name in ("image", "side")},
         "operation": short if len(set(short)) == len(set(labels)) else labels,
         sides: names, "place": list(map(_place, comparisons)), SIZE: list(map(_size, comparisons)),
     }  # fmt: skip
