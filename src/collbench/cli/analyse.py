@@ -193,11 +193,14 @@ def advise_command(options: _AdviseOptions) -> None:
     with flags.waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
         fixed = parse_fixed(options.fixed, own_axes(observed.cells))
-        sides = planned(fixed_cells(observed, fixed), margin)
+        remaining = fixed_cells(observed, fixed)
+        sides = planned(remaining, margin)
         advices = complete(advise(questions(observed, fixed), observed.interleaved, margin), observed.interleaved)
         guidelines = check_guidelines(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
-    answers = brief(advices, misleading, sides, options.why or style in COMPLETE, chosen(each))
+    answers = brief(
+        advices, misleading, sides, options.why or style in COMPLETE, chosen(each, remaining.cells.values())
+    )
     tables = evidence(advices, guidelines)
     shown = with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if options.why else ())]
     print_tables(shown, document(advices, guidelines, misleading), style)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import median
@@ -187,7 +187,7 @@ def _range(question: Question, size_range: Range, alone: bool) -> str:
     elif any(size.options[size_range.option].slow_at_times for size in size_range.sizes):
         though = ", though some of its launches are far slower"
     if not any(len(size.possible) > 1 for size in size_range.sizes):
-        said_of_each = len(question.varying) == 1 and all(map(question.chosen, question.options))
+        said_of_each = question.varying in (("gpus",), ("cores",)) and all(map(question.chosen, question.options))
         return f"{named}{', all others are slower' * (not said_of_each)}{though}"
     of = f" of {min(len(size.options) for size in size_range.sizes)}" if alone else ""
     than = "the time of" if size_range.bound >= 2 else "slower than"
@@ -229,24 +229,28 @@ def _alone(question: Question) -> str:
     shown = [f"{format_duration(median(cells[size].medians))}{at(question, size)}" for size in ends]
     launches = max((len(cell.medians) for cell in cells.values()), default=0)
     of = f" ({', '.join(shown)}; {counted(launches, 'launch', 'launches')})" if shown else ""
-    return f"only one option was measured: {question.name(option)}{of}"
+    return f"only one option was measured: {_taken(question, option)}{of}"
 
 
 # The first screen.
 
 
-def chosen(runs: Sequence[Observed]) -> list[str]:
-    """`gpus close, 4 ranks: 0, 1, 2, 3 (pairs: 2 NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
+def chosen(runs: Sequence[Observed], cells: Collection[Cell]) -> list[str]:
+    """`gpus close, 4 ranks: 0, 1, 2, 3 (pairs: 2 NV4, 4 NODE); ...`: what GPUs or cores of these cells came to.
 
     Beside what a GPU can send, or a rank copy, stands the largest bus bandwidth that was measured.
     """
-    choices = choices_in(manifest for run in runs for manifest in run.manifests)
+    every = choices_in(manifest for run in runs for manifest in run.manifests)
+    choices = [choice for choice in every if any(_is_of(choice, cell) for cell in cells)]
     folders = (
         [folder for run in runs for _, folder in run.folders] if any(one.axis == "cores" for one in choices) else []
     )
     readings = [reading for folder in folders for reading in read_readings(folder)]
-    cells = [cell for run in runs for cell in run.cells.values()]
     return [f"{_chosen(choice)}{_bound(choice, readings)}{_reached(choice, cells)}" for choice in choices]
+
+
+def _is_of(choice: Chosen, cell: Cell) -> bool:
+    return (cell.case[choice.axis], cell.case.where.ranks) == (choice.choice, choice.ranks)
 
 
 def _chosen(choice: Chosen) -> str:
@@ -278,7 +282,7 @@ def _bound(choice: Chosen, readings: Iterable[YardstickReading]) -> str:
 def _reached(choice: Chosen, cells: Iterable[Cell]) -> str:
     rates = [(cell.work.amount * cell.work.bus_factor / median(cell.medians) / 1e9, cell.case["size"])
              for cell in cells if min(cell.medians, default=0.0) > 0 and cell.work.bus_factor
-             and (cell.case[choice.axis], cell.case.where.ranks) == (choice.choice, choice.ranks)]  # fmt: skip
+             and _is_of(choice, cell)]  # fmt: skip
     if not rates:
         return ""
     rate, size = max(rates)
