@@ -22,11 +22,13 @@ from collbench.analysis.advise import (
     Recovery,
     crossover,
     factor_effects,
+    pair_of,
     recoveries,
 )
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.options import Option, Question, choices_in
+from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
@@ -289,24 +291,36 @@ def _reached(choice: Chosen, cells: Iterable[Cell]) -> str:
     return f"; largest bus bandwidth measured {format_rate(rate)} GB/s, at {format_size(size)}"
 
 
+def doubtful(advices: Iterable[Advised]) -> list[tuple[Question, AtSize]]:
+    """Sizes at which what is taken may lose more than `ENOUGH`."""
+    return [(advised.advice.question, size) for advised in advices for size in advised.advice.sizes
+            if len(size.options) > 1 and size.bound > ENOUGH]  # fmt: skip
+
+
+def rivals(advices: Iterable[Advised]) -> list[Pair]:
+    """What is taken there, against every other option."""
+    return [pair_of(question, size.size, size.take, rival)
+            for question, size in doubtful(advices) for rival in size.options if rival != size.take]  # fmt: skip
+
+
 def brief(
     advices: Sequence[Advised], known: Sequence[str], comparisons: Sequence[Comparison], whole: bool = False,
     choices: Sequence[str] = (),
 ) -> list[Table]:  # fmt: skip
     """Of each operation the sentence with a grid, of many a row in one grid; below, what could mislead and what to do.
 
-    Of what could mislead the gravest lines, all with `whole`. `comparisons` of the run say what would tell more.
+    Of what could mislead the gravest lines, all with `whole`. `comparisons` of `rivals` say what would tell more.
     `choices` are the lines of `chosen`.
     """
     room = MOST_OPTIONS.get(len(advices), 0)
     shown = [_grid(advice, room) for advice in advices] if room else [_summary(advices, whole)]
     first = len(known) if whole else MOST_MISLEADING
-    unsure = any(len(size.options) > 1 and size.bound > ENOUGH for advised in advices for size in advised.advice.sizes)
+    unsure = [cell for question, size in doubtful(advices) for cell in question.cells[size.size].values()]
     notes = (
         *[_LEGEND] * (room > 0 and any(table.rows for table in shown)),
         *[_FACTORS] * any(row[0].startswith("slowest ") for table in shown for row in table.rows),
         *choices, *known[:first], *more(len(known) - first, "more, and all options: --why"),
-        *(ways_to_tell(comparisons) if unsure else ()),
+        *(ways_to_tell(comparisons, unsure) if unsure else ()),
     )  # fmt: skip
     return [*shown[:-1], replace(shown[-1], notes=(*shown[-1].notes, *notes))]
 
