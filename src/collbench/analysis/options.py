@@ -128,7 +128,7 @@ def _cells_with(observed: Observed, fixed: dict[str, str]) -> list[tuple[Case, O
         if all(_is(words[factor], value) for factor, value in fixed.items()):
             matching.append((case, option))
     if not matching:
-        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in values_of.items())
+        values = "; ".join(f"{factor} is {' or '.join(sorted(known))}" for factor, known in values_of.items())
         raise RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
     return matching
 
