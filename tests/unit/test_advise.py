@@ -244,7 +244,13 @@ def test_a_choice_of_gpus_or_cores_is_advised_by_its_members_with_what_the_other
     )
     summed = {HOST.having(op=op, size=case["size"]): us for op in ("sum", "min", "max") for case, us in slower.items()}
     runs.append(choices(tmp_path / "summed", FOUR_GPUS, summed))
-    golden("advise-members.txt", "\n".join(here("advise", run).out for run in runs))
+    given = [(runs[3], "--given", "cores=first"), (runs[3], "--given", "cores=first", "--given", "policy=host")]
+    golden("advise-members.txt", "\n".join(here("advise", *words).out for words in (*((run,) for run in runs), *given)))
+
+
+def test_the_slowest_choice_is_named_where_it_is_the_usual_one(tmp_path: Path) -> None:
+    (advice,) = advice_on(choices(tmp_path / "run", TWO_CORES, {HOST: (20, 10)}))
+    assert factor_effects(advice.question, advice.sizes[0])["cores"].slowest == "first"
 
 
 def test_members_of_a_choice_are_those_of_its_number_of_ranks(here: Collbench, tmp_path: Path) -> None:

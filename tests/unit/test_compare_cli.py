@@ -280,6 +280,17 @@ def test_the_libraries_of_a_run_are_those_of_its_images(compare: Collbench, tmp_
     assert [(one["base"]["name"], one["other"]["name"]) for one in of_library] == [("mpich", "openmpi")] * 2
 
 
+def test_builds_that_are_sides_are_compared_by_side_and_named_in_rows(compare: Collbench, tmp_path: Path) -> None:
+    builds = (made_runs.image("a", side="old"), made_runs.image("a", side="new", **MPICH))
+    both = made_runs.experiment((), images=builds, environments=builds)
+    cells = {case.having(side=side): spread(1e-6) for case in (HOST, MULTI) for side in ("old", "new")}
+    run = write_run(tmp_path / "run", cells, experiment=both)
+    refused = compare(run, "--by", "library")
+    assert refused.code == 2 and "--by side" in refused.err
+    head, *rows = in_csv(compare(run, "--by", "policy", "--style", "csv"))
+    assert {row[head.index("side")] for row in rows} == {"old", "new"}
+
+
 def test_a_cut_off_record_lonely_cells_and_lost_launches_are_said(compare: Collbench, tmp_path: Path) -> None:
     """Launches without records fail a check."""
     one, two = write_run(tmp_path / "a", {PLAIN: spread(1e-6), made_case(size=8): [1e-6]}), tmp_path / "b"

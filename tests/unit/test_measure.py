@@ -18,9 +18,10 @@ from tests.unit.made_measurements import Change, Heard, case, measured, method, 
 from tests.unit.made_pairs import Pair
 
 from collbench import collectives
+from collbench.backends.fake import Fault
 from collbench.bindings.spec import Numbers, Observation, Operation
 from collbench.collectives.row import CollectiveCase
-from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
+from collbench.errors import LibraryError, LostRankError, RequestError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.cgroup import distinct
 from collbench.machine.facts import Waited, rank_facts
@@ -245,6 +246,12 @@ def test_async_error_that_the_library_met_ends_all_ranks_with_the_case_named() -
     with pytest.raises(AgreedError, match=r"^rank 1: bcast 16 B .*remote error\.$") as caught:
         measured(case(), change=troubled)
     assert isinstance(caught.value.error, LostRankError) and not isinstance(caught.value.error, RunError)
+
+
+def test_a_fault_in_no_operation_is_refused() -> None:
+    assert Fault.parse("corrupt:1%5").share == 0.05
+    with pytest.raises(RequestError):
+        Fault.parse("corrupt:1%0")
 
 
 @pytest.mark.parametrize(("fault", "when"), [("corrupt:1", "before"), ("corrupt:1@4", "after")])

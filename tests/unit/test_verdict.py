@@ -125,6 +125,12 @@ def test_a_row_is_named_by_what_tells_it_from_the_others(tmp_path: Path) -> None
     assert len({row[:-1] for row in grid.rows}) == len(grid.rows) == 4
 
 
+def test_rows_of_sides_of_a_plan_are_apart(tmp_path: Path) -> None:
+    grid = grid_of(write_run(tmp_path / "run", {case.having(side=side): steady() for case in (HOST, MULTI)
+                                                for side in ("old", "new")}))  # fmt: skip
+    assert {row[grid.columns.index("side")] for row in grid.rows} == {"old", "new"}
+
+
 # Medians that are multiples of the clock's step -----------------------------------------------------------------------
 
 

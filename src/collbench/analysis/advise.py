@@ -328,7 +328,7 @@ def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, flo
             same = all(mine == theirs or (name == "isolation" and not mine)
                        for name, mine, theirs in zip(rest, option_key, key, strict=True))  # fmt: skip
             if same:
-                value = option[factor]
+                value = question.value(option, factor)
                 values[value] = min(values.get(value, math.inf), result.ratio)
     return [*groups.values()]
 

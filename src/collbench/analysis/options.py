@@ -72,8 +72,8 @@ class Question:
         return option[factor] or (AXES[factor].label(AXES[factor].neutral) if named else "")
 
     def chosen(self, option: Option) -> Chosen | None:
-        """What its choice of GPUs or cores came to; None where they do not vary, or it is not known or ambiguous."""
-        known = [one for one in self.choices if one.axis in self.varying and one.choice == self.value(option, one.axis)]
+        """What its choice of GPUs or cores came to; None where the plan has none, or it is not known or ambiguous."""
+        known = [one for one in self.choices if one.choice == (option[one.axis] or AXES[one.axis].neutral)]
         return known[0] if len(known) == 1 else None
 
     def place(self, option: Option) -> str:
@@ -128,7 +128,7 @@ def _cells_with(observed: Observed, fixed: dict[str, str]) -> list[tuple[Case, O
         if all(_is(words[factor], value) for factor, value in fixed.items()):
             matching.append((case, option))
     if not matching:
-        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in values_of.items())
+        values = "; ".join(f"{factor} is {' or '.join(sorted(known))}" for factor, known in values_of.items())
         raise RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
     return matching
 

@@ -41,7 +41,7 @@ class Fault:
     @staticmethod
     def parse(text: str) -> Fault:
         """`corrupt:1@5`. Raises RequestError: not of that form."""
-        match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?(?:%(\d{1,2}))?", text)
+        match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?(?:%([1-9]\d?))?", text)
         if match is None:
             raise RequestError(
                 f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK; then @N, %P or nothing."

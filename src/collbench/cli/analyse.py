@@ -182,10 +182,10 @@ def advise_command(options: _AdviseOptions) -> None:
     Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
     from collbench.analysis.advise import advise, check_guidelines
-    from collbench.analysis.compare import planned
+    from collbench.analysis.compare import compare, planned
     from collbench.analysis.options import differing, fixed_cells, merged, parse_fixed, questions
     from collbench.analysis.pairs import refuse_not_alternated
-    from collbench.report.advice import brief, cautions, chosen, complete, document, evidence, with_answers
+    from collbench.report.advice import brief, cautions, chosen, complete, document, evidence, rivals, with_answers
 
     each, margin, style = read_each(options.runs), options.margin, options.style
     for other in each[1:] if options.in_blocks else ():
@@ -193,11 +193,14 @@ def advise_command(options: _AdviseOptions) -> None:
     with flags.waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
         fixed = parse_fixed(options.fixed, own_axes(observed.cells))
-        sides = planned(fixed_cells(observed, fixed), margin)
+        remaining = fixed_cells(observed, fixed)
+        sides = planned(remaining, margin)
         advices = complete(advise(questions(observed, fixed), observed.interleaved, margin), observed.interleaved)
         guidelines = check_guidelines(observed, margin)
         misleading = cautions(advices, observed, sides, differing(each))
-    answers = brief(advices, misleading, sides, options.why or style in COMPLETE, chosen(each))
+        against = compare(rivals(advices), margin, observed.interleaved)
+    choices = chosen(each, remaining.cells.values())
+    answers = brief(advices, misleading, against, options.why or style in COMPLETE, choices)
     tables = evidence(advices, guidelines)
     shown = with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if options.why else ())]
     print_tables(shown, document(advices, guidelines, misleading), style)

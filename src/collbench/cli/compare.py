@@ -20,6 +20,7 @@ from collbench.analysis.factors import FACTORS, facts_of, find_factor
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
+from collbench.analysis.results import grouped
 from collbench.analysis.runs import Observed, load_baseline, refuse_own_baseline, save_baseline
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
@@ -128,10 +129,18 @@ def _within_run(options: _CompareOptions, observed: Observed) -> Paired:
     factor = find_factor(by, workload_axes=own_axes(observed.cells))
     if factor.name == "library" and FACTORS["image"].varies(observed.cells):
         factor = FACTORS["image"]  # which has the library, in containers and on the host
+    elif factor.name == "library" and len(_builds(observed)) > 1:
+        raise RequestError(f"--by library: in {observed.name} libraries differ between its sides: --by side.")
     pairs = within(observed, factor, _known(names(options.ignored), observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")
     return pairs, observed.interleaved or options.in_blocks, alone
+
+
+def _builds(observed: Observed) -> set[str]:
+    """The libraries of each side of a plan."""
+    cases = grouped((case.where.side, case) for case in observed.cells if case.where.side)
+    return {facts_of(observed, of_side)["library"] for of_side in cases.values()}
 
 
 def _two_sides(options: _CompareOptions) -> list[Observed]:

@@ -61,7 +61,7 @@ class WorldOptions(OutputOptions):
 
     timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")  # fmt: skip
     ranks: int | None = option("--ranks", "Ranks of the fake backend.  [default: 4]", "N", type=int)
-    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang in a rank's N-th operation.", "KIND:RANK[@N]")  # fmt: skip
+    fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang from a rank's N-th operation on, or in P % of them.", "KIND:RANK[@N|%P]")  # fmt: skip
 
 
 class _Sizes(Options):

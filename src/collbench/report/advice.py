@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from statistics import median
@@ -22,11 +22,13 @@ from collbench.analysis.advise import (
     Recovery,
     crossover,
     factor_effects,
+    pair_of,
     recoveries,
 )
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.options import Option, Question, choices_in
+from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
@@ -187,7 +189,7 @@ def _range(question: Question, size_range: Range, alone: bool) -> str:
     elif any(size.options[size_range.option].slow_at_times for size in size_range.sizes):
         though = ", though some of its launches are far slower"
     if not any(len(size.possible) > 1 for size in size_range.sizes):
-        said_of_each = len(question.varying) == 1 and all(map(question.chosen, question.options))
+        said_of_each = question.varying in (("gpus",), ("cores",)) and all(map(question.chosen, question.options))
         return f"{named}{', all others are slower' * (not said_of_each)}{though}"
     of = f" of {min(len(size.options) for size in size_range.sizes)}" if alone else ""
     than = "the time of" if size_range.bound >= 2 else "slower than"
@@ -230,24 +232,28 @@ def _alone(question: Question) -> str:
     shown = [f"{format_duration(median(cells[size].medians))}{at(question, size)}" for size in ends]
     launches = max((len(cell.medians) for cell in cells.values()), default=0)
     of = f" ({', '.join(shown)}; {counted(launches, 'launch', 'launches')})" if shown else ""
-    return f"only one option was measured: {question.name(option)}{of}"
+    return f"only one option was measured: {_taken(question, option)}{of}"
 
 
 # The first screen.
 
 
-def chosen(runs: Sequence[Observed]) -> list[str]:
-    """`gpus close, 4 ranks: 0, 1, 2, 3 (pairs: 2 NV4, 4 NODE); ...`: what each choice of GPUs or cores came to.
+def chosen(runs: Sequence[Observed], cells: Collection[Cell]) -> list[str]:
+    """`gpus close, 4 ranks: 0, 1, 2, 3 (pairs: 2 NV4, 4 NODE); ...`: what GPUs or cores of these cells came to.
 
     Beside what a GPU can send, or a rank copy, stands the largest bus bandwidth that was measured.
     """
-    choices = choices_in(manifest for run in runs for manifest in run.manifests)
+    every = choices_in(manifest for run in runs for manifest in run.manifests)
+    choices = [choice for choice in every if any(_is_of(choice, cell) for cell in cells)]
     folders = (
         [folder for run in runs for _, folder in run.folders] if any(one.axis == "cores" for one in choices) else []
     )
     readings = [reading for folder in folders for reading in read_readings(folder)]
-    cells = [cell for run in runs for cell in run.cells.values()]
     return [f"{_chosen(choice)}{_bound(choice, readings)}{_reached(choice, cells)}" for choice in choices]
+
+
+def _is_of(choice: Chosen, cell: Cell) -> bool:
+    return (cell.case[choice.axis], cell.case.where.ranks) == (choice.choice, choice.ranks)
 
 
 def _chosen(choice: Chosen) -> str:
@@ -279,11 +285,23 @@ def _bound(choice: Chosen, readings: Iterable[YardstickReading]) -> str:
 def _reached(choice: Chosen, cells: Iterable[Cell]) -> str:
     rates = [(cell.work.amount * cell.work.bus_factor / median(cell.medians) / 1e9, cell.case["size"])
              for cell in cells if min(cell.medians, default=0.0) > 0 and cell.work.bus_factor
-             and (cell.case[choice.axis], cell.case.where.ranks) == (choice.choice, choice.ranks)]  # fmt: skip
+             and _is_of(choice, cell)]  # fmt: skip
     if not rates:
         return ""
     rate, size = max(rates)
     return f"; largest bus bandwidth measured {format_rate(rate)} GB/s, at {format_size(size)}"
+
+
+def doubtful(advices: Iterable[Advised]) -> list[tuple[Question, AtSize]]:
+    """Sizes at which what is taken may lose more than `ENOUGH`."""
+    return [(advised.advice.question, size) for advised in advices for size in advised.advice.sizes
+            if len(size.options) > 1 and size.bound > ENOUGH]  # fmt: skip
+
+
+def rivals(advices: Iterable[Advised]) -> list[Pair]:
+    """What is taken there, against every other option."""
+    return [pair_of(question, size.size, size.take, rival)
+            for question, size in doubtful(advices) for rival in size.options if rival != size.take]  # fmt: skip
 
 
 def brief(
@@ -292,18 +310,18 @@ def brief(
 ) -> list[Table]:  # fmt: skip
     """Of each operation the sentence with a grid, of many a row in one grid; below, what could mislead and what to do.
 
-    Of what could mislead the gravest lines, all with `whole`. `comparisons` of the run say what would tell more.
+    Of what could mislead the gravest lines, all with `whole`. `comparisons` of `rivals` say what would tell more.
     `choices` are the lines of `chosen`.
     """
     room = MOST_OPTIONS.get(len(advices), 0)
     shown = [_grid(advice, room) for advice in advices] if room else [_summary(advices, whole)]
     first = len(known) if whole else MOST_MISLEADING
-    unsure = any(len(size.options) > 1 and size.bound > ENOUGH for advised in advices for size in advised.advice.sizes)
+    unsure = [cell for question, size in doubtful(advices) for cell in question.cells[size.size].values()]
     notes = (
         *[_LEGEND] * (room > 0 and any(table.rows for table in shown)),
         *[_FACTORS] * any(row[0].startswith("slowest ") for table in shown for row in table.rows),
         *choices, *known[:first], *more(len(known) - first, "more, and all options: --why"),
-        *(ways_to_tell(comparisons) if unsure else ()),
+        *(ways_to_tell(comparisons, unsure) if unsure else ()),
     )  # fmt: skip
     return [*shown[:-1], replace(shown[-1], notes=(*shown[-1].notes, *notes))]
 

@@ -91,14 +91,19 @@ def _figures(cells: Sequence[Cell]) -> dict[str, list[str]]:
 
 CPU_COLUMN = "CPU s/s"
 
+#: Where both cells of a pair may be.
+_SIDES = ("image", "side")
+
 
 def tables(comparisons: Sequence[Comparison], narrow: bool = False) -> list[Table]:
     """One for each collective, dtype, driver and number of ranks, and for each program.
 
     `narrow`, for a column of a paper: one for each image too, with what the base took, the difference and the verdict.
     """
-    keys = {id(row): (headings.table_key(common_case(row.pair)), headings.shared_image(row.pair) * narrow)
-            for row in comparisons}  # fmt: skip
+    keys = {
+        id(row): (headings.table_key(common_case(row.pair)),
+                  *(headings.shared(row.pair, axis) * narrow for axis in _SIDES)) for row in comparisons
+    }  # fmt: skip
     ordered = sorted(comparisons, key=lambda row: (keys[id(row)], _order(row)))
     make = _narrow if narrow else _table
     return [make(list(group)) for _, group in groupby(ordered, key=lambda row: keys[id(row)])]
@@ -119,7 +124,7 @@ def _table(rows: Sequence[Comparison]) -> Table:
     cells = headings.cells_of_pairs(row.pair for row in rows)
     engines = {cell.case.where.engine for cell in cells if not cell.case.where.on_host}
     cases = [common_case(row.pair) for row in rows]
-    sides = {"image": [headings.shared_image(row.pair) for row in rows],
+    sides = {**{axis: [headings.shared(row.pair, axis) for row in rows] for axis in _SIDES},
              "sides": [headings.side_names(row.pair, len(engines) > 1) for row in rows]}  # fmt: skip
     shared = {name: values[0] for name, values in sides.items() if program and len(set(values)) == 1}
     apart = {name: values for name, values in sides.items() if name not in shared}
@@ -140,8 +145,8 @@ def _narrow(rows: Sequence[Comparison]) -> Table:
     cells, names, (head, sides) = headings.cells_of_pairs(pairs), headings.varying(cases), headings.side_column(pairs)
     base = pairs[0].base_name if head != "sides" else "base"
     alike = len(set(sides)) == 1
-    shared = [headings.heading_of(cells, cases[0].without(names)), headings.shared_image(pairs[0]),
-              headings.versus(pairs[0]) * alike]  # fmt: skip
+    shared = [headings.heading_of(cells, cases[0].without(names)),
+              *(headings.shared(pairs[0], axis) for axis in _SIDES), headings.versus(pairs[0]) * alike]  # fmt: skip
     measured: list[MeasuredWork] = [(row.pair.base.work, row.base.value) if row.base else None for row in rows]
     units = Units([value for value in measured if value])
     rates = {name: entries for name, entries in units.rates(base, measured).items() if all(entries)}

@@ -229,10 +229,10 @@ def common_case(pair: Pair) -> Case:
     return base.without(differing) if differing else base
 
 
-def shared_image(pair: Pair) -> str:
-    """That of both sides; empty where they differ."""
-    base, other = pair.base.case.where.image, pair.other.case.where.image
-    return base or "" if base == other else ""
+def shared(pair: Pair, axis: str) -> str:
+    """The `image` of both cells, or their `side` of the plan; empty where they differ."""
+    base, other = pair.base.case[axis], pair.other.case[axis]
+    return str(base or "") if base == other else ""
 
 
 def versus(pair: Pair) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
@@ -115,15 +115,19 @@ EXTEND_GATE = (
 #: Instead, of sides that were not measured by one launch plan.
 ALTERNATELY = "next: measure both sides alternately, by one launch plan (collbench launch PLAN)"
 
+#: Instead, where a run has decided all that it compares by itself.
+ANEW = "next: measure again with more launches (collbench launch PLAN --launches {most})"
+
 #: The fewest further launches that decide anything are suggested up to so many times those of the plan.
 _MOST_TIMES = 4
 
 
-def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
+def ways_to_tell(comparisons: Iterable[Comparison], asked: Collection[Cell] = ()) -> list[str]:
     """What measures more of those that more launches may decide; none where no launch would be started.
 
     Twice the launches that a run was to have are suggested, or as many as decide any comparison, with how many they do;
-    never more than a plan may have.
+    never more than a plan may have. Where cells are `asked` about, there is a line whatever the comparisons say of
+    them: a launch decides other comparisons of these cells too, and where it would start none, a new run has more.
     """
     every = list(comparisons)
     open_ = [
@@ -133,9 +137,10 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
             or (comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None))
     ]  # fmt: skip
     lines = []
-    for run in dict.fromkeys(comparison.pair.base.experiment for comparison in open_ if _in_one_run(comparison)):
-        cells = {cell.case: cell for comparison in every for cell in (comparison.pair.base, comparison.pair.other)
-                 if cell.experiment == run}  # fmt: skip
+    wanted = every if asked else open_
+    for run in dict.fromkeys(comparison.pair.base.experiment for comparison in wanted if _in_one_run(comparison)):
+        pairs = [comparison.pair for comparison in every]
+        cells = {cell.case: cell for cell in (*asked, *headings.cells_of_pairs(pairs)) if cell.experiment == run}
         planned = max(cell.planned for cell in cells.values())
         needs = [comparison.launches_more for comparison in open_
                  if comparison.pair.base.experiment == run and comparison.launches_more]  # fmt: skip
@@ -148,7 +153,9 @@ def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
             unclear = sum(comparison.verdict == "unclear" for comparison in every)
             decides = f"  # {most - planned} more a side decide about {number} of the {unclear} unclear"
             lines.append(f"{command.format(run=quote(run), most=most)}{decides * (number > 0)}")
-    return [*lines, *([] if all(map(_in_one_run, open_)) else [ALTERNATELY])]
+        elif asked:
+            lines.append(ANEW.format(most=most))
+    return [*lines, *([] if all(map(_in_one_run, wanted)) else [ALTERNATELY])]
 
 
 def _starts_launches(run: str, cells: Sequence[Cell], most: int) -> bool:
@@ -272,12 +279,12 @@ def _ratio(comparison: Comparison) -> float:
 
 
 def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
-    """By column what tells cells apart: image, operation, sides, size; of these what varies."""
+    """By column what tells cells apart, as image, side of the plan, operation, size; of these what varies."""
     labels, _ = _labels(comparisons)
     short = [label.partition(" ")[0] for label in labels]
     sides, names = headings.side_column([comparison.pair for comparison in comparisons])
     columns = {
-        "image": [headings.shared_image(comparison.pair) for comparison in comparisons],
+        **{name: [headings.shared(comparison.pair, name) for comparison in comparisons] for name in ("image", "side")},
         "operation": short if len(set(short)) == len(set(labels)) else labels,
         sides: names, "place": list(map(_place, comparisons)), SIZE: list(map(_size, comparisons)),
     }  # fmt: skip
