@@ -335,6 +335,8 @@ OTHERWISE = (
     (r".*: sudo apt-get .*", "installs packages of the system", ""),
     (r".*: make (demo|test)", INDEX, r"make --dry-run \1"),
     (r".*: (python3 -m venv|(/\S+/)?pip install|\. \S+/bin/activate) ?.*", INDEX, ""),
+    (r".*: MPI4PY_BUILD_MPIABI=1 .*pip install .*", INDEX, ""),
+    (r".*: collbench (suite|launch) .*-- .*", "needs a program of the reader's", r"collbench \1 --help"),
     (r"CONTRIBUTING.md: \.venvs/\S+ -m pytest .*", "runs the tests", ""),
     (r"CONTRIBUTING.md: (python bench/native_floor\.py) .*", "needs an idle machine", r"\1 --help"),
     (r".*: (collbench image build .*?)( --dry-run)?( +#.*)?", ENGINE + " and a registry", r"\1 --dry-run"),
