@@ -48,8 +48,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("command", "words", "files"),
     [
         (["./app", "--steps", "100"], "./app --steps 100", ["app"]),
-        (["build/tool", "a b"], "./tool 'a b'", ["build/tool"]),
-        (["python3", "script.py", "data/in.csv"], "python3 script.py data/in.csv", ["script.py"]),
+        (["build/tool", "a b", "data"], "build/tool 'a b' data", ["build/tool"]),
+        (["python3", "script.py", "data/in.csv"], "python3 script.py data/in.csv", ["script.py", "data/in.csv"]),
+        (["cat", "../none", "-f", ".."], "cat ../none -f ..", []),
         (["/bin/ls", "."], "/bin/ls .", []),
         (["openssl", "speed"], "openssl speed", []),
         ("./app | sort", "sh -c './app | sort'", ["app"]),
@@ -62,6 +63,8 @@ def test_words_of_a_command_and_the_files_that_they_name(
     made = benchmark_of({"command": command}, here)
     assert (made["name"], made["command"]) == ("command", words)
     assert files_of([made]) == tuple(str(here / name) for name in files)
+    places = [path.partition("/./")[2] for path in made["files"].split()]
+    assert places == files
     more = benchmark_of({"command": command, "files": ["data", *files]}, here)
     assert set(files_of([more])) == {str(here / name) for name in ("data", *files)}
     assert files_of(["stream", {"name": "stream", "files": "a"}, more]) == files_of([more])
@@ -91,7 +94,7 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
     printing = {"command": "true", "metric": "(x)", "unit": "s"}
     lines = refused(
         {"command": []}, {"command": ""}, {"command": 3}, {"command": "echo 'a"}, {"command": ["bin/tool"]},
-        {"command": ["./app"], "files": ["data/app"]}, {"command": "true", "files": "none"}, {"command": "x" * 600},
+        {"command": ["./app"], "files": [str(here / "data" / "app")]}, {"command": "true", "files": "none"}, {"command": "x" * 600},
         {"command": "true", "unit": "s"}, printing | {"metric": "("}, printing | {"metric": "x"},
         printing | {"unit": ""}, printing | {"better": "higher"},
         printing | {"better": "more"}, {"command": "true", "times": 3}, here=here,
@@ -130,7 +133,7 @@ def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: fl
     [
         ("", r"(\d)", "s"), ("none", r"(\d)", "s"), ("fast", r"(\w+)", "s"), ("3 ms", r"(\d)", "s"),
         ("3 GB/s", r"(\d)", "MB/s"), ("3 kimages/s", r"(\d)", "images/s"), ("3 min", r"(\d)", "MB/s"),
-        ("0 s", r"(\d)", "s"), ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
+        ("0 s", r"(\d)", "s"), ("1,5 s", r"(\S+)", "s"), ("x . s", r"x (\S)", "s"), ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
     ],
 )  # fmt: skip
 def test_output_that_is_no_number_of_its_unit(output: str, metric: str, unit: str) -> None:
@@ -192,6 +195,22 @@ def measured(plan: Plan) -> Sequence[dict[str, Any]]:
 
     with pytest.MonkeyPatch.context() as patch:
         return [msgspec.to_builtins(record) for record, _ in run_row(patch, WORKLOAD, plan)]
+
+
+def test_originals_stay_what_they_are_and_executions_do_not_see_each_other(here: Path) -> None:
+    (here / "link.txt").symlink_to(here / "data" / "in.csv")
+    (here / "data" / "in.csv").write_text("1\n")
+    words = "test ! -e out && echo 2 >> link.txt && echo 2 >> data/in.csv && cp link.txt out && test $(wc -l < out) = 2"
+    code, (record,) = suite("--files", "link.txt", "--", "sh", "-c", words, "data/in.csv")
+    assert (code, record["status"], record["samples"]["n"]) == (0, "ok", 2), record
+    assert (here / "data" / "in.csv").read_text() == "1\n"
+
+
+def test_what_a_command_says_though_it_succeeds_is_a_note(here: Path) -> None:
+    _, (record,) = suite("--", "sh", "-c", "sort none.txt | wc -l")
+    assert any("none.txt" in note for note in record["notes"])
+    _, (record,) = suite("--", "true")
+    assert not any("standard error" in note for note in record["notes"])
 
 
 def test_how_commands_fail_in_words(here: Path, golden: Callable[[str, str], None]) -> None:

@@ -125,7 +125,7 @@ def test_storages_are_compared_place_by_place_and_the_reverse(tmp_path: Path, co
 
 def test_what_is_given_leaves_something(tmp_path: Path, compare: Collbench) -> None:
     run = written(tmp_path / "run", ON_STORAGES)
-    for words, named in ((("--by", "storage", "--given", "policy=single"), "policy is host, multi"),
+    for words, named in ((("--by", "storage", "--given", "policy=single"), "policy is host or multi"),
                          (("--by", "storage", "--given", "polcy=multi"), "policy?"),
                          (("--save-baseline", tmp_path / "b", "--given", "policy=host"), "--given")):  # fmt: skip
         refused = compare(run, *words)

@@ -52,3 +52,6 @@ class WithCommand(click.Command):
 
 
 COMMAND = "collbench.command"
+
+#: Flags that make a plan of a command: a run that is resumed has it.
+OF_COMMAND = ("command", "policies", "images", *_PARAMETERS)

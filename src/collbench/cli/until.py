@@ -21,6 +21,7 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.planning import TRIED, OpenAtPlace, PairStatus, next_block, standing, still_open
 from collbench.analysis.results import Cell, cells_of, some_from
 from collbench.analysis.runs import shortage
+from collbench.cli.command import OF_COMMAND
 from collbench.cli.options import typed_margins, typed_share
 from collbench.cli.plan import launch_cells, seconds_of_launch
 from collbench.errors import RequestError
@@ -328,7 +329,7 @@ def resuming(folder: Path, **changed: Any) -> str:
     for option in context.command.params:
         name = option.name or ""
         typed = name in changed or context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not isinstance(option, click.Option) or name in ("out", "resume") or not typed:
+        if not isinstance(option, click.Option) or name in ("out", "resume", *OF_COMMAND) or not typed:
             continue
         value = changed.get(name, context.params[name])
         for item in value if option.multiple else (value,):

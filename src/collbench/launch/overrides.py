@@ -63,7 +63,7 @@ class Overrides:
         """By path in a container, the file of the host."""
         preload = {str(INSIDE_PRELOAD / Path(path).name): str(Path(path).resolve()) for path in self.preload}
         named = {str(INSIDE / name): str(path) for name, path in self._named().items()}
-        return named | preload | {path: path for path in self.files}
+        return named | preload | {path: str(Path(path).resolve()) for path in self.files}
 
     def link(self, folder: Path) -> None:
         """Make the links of `on_host`, or raise OSError."""

@@ -35,7 +35,7 @@ from collbench.timing.loop import native_loop
 MEASURING = (
     "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
     "__init__.py", "errors.py", "registry.py", "units.py",
-    "cli/measure.py", "cli/options.py", "launch/launchers.py",
+    "cli/command.py", "cli/measure.py", "cli/options.py", "launch/launchers.py",
 )  # fmt: skip
 
 #: Endings of the files that count: code, and tables that are read while measuring.

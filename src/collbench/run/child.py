@@ -44,12 +44,16 @@ class ProgramSkipped(CollbenchError):
 
 @dataclass(frozen=True)
 class Finished:
-    """What a program printed, and the processor time and the time that it took (s), its children's included."""
+    """What a program printed, and the processor time and the time that it took (s), its children's included.
+
+    `error` is the last line of its standard error, or empty.
+    """
 
     output: str
     user: float
     system: float
     wall: float
+    error: str = ""
 
 
 def execute(
@@ -96,7 +100,7 @@ def execute(
         if code == -signal.SIGKILL:  # nobody has said a last word before it
             line = "perhaps by the kernel, because memory ran out (dmesg would say so)"
         raise ProgramFailed(f"{argv[0]}{rank} ended with {': '.join(filter(None, (ended, line)))}")
-    return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall)
+    return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall, pipes.last_line)
 
 
 def _wait(

@@ -10,17 +10,20 @@ from typing import Any
 
 from collbench.errors import PlanError
 
-#: The workload that starts it, and its parameters here; `command` is a list of words, or text for a shell.
+#: The workload that starts it.
 NAME = "command"
 
 LONGEST = 512  #: Letters that a case stores of a text.
+
+#: In the path of a file, before the part of it that the command finds in its folder.
+MARK = "/./"
 
 
 def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
     """The benchmark that a table with `command` stands for. Relative files are in the folder `here`.
 
-    Files that its words name, as `script.py` or `./app`, are brought along too; its program from any folder. Raises
-    PlanError: no command, words that are none, or a file that does not exist.
+    Files that its words name, as `script.py` or `data/in.csv`, are brought along too. Each is at the same relative path
+    in the folder of the command. Raises PlanError: no command, words that are none, or a file that does not exist.
     """
     command, files = table["command"], _listed(table.get("files", ()), "files")
     try:
@@ -29,23 +32,43 @@ def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
         raise PlanError(f"command {command!r}: {error}.") from error
     if not words or not words[0]:
         raise PlanError('command: it is empty. Name a program, such as ["./app", "--steps", "100"].')
-    paths = dict.fromkeys(_existing(here / file, file) for file in files)
-    for word in words:
-        plain = word.removeprefix("./")
-        if plain and "/" not in plain and plain not in (".", "..") and os.path.exists(here / plain):  # noqa: PTH110 - a long word
-            paths[str((here / plain).resolve())] = None
-    if isinstance(command, str):
-        words = ["sh", "-c", command]
-    elif "/" in words[0] and not words[0].startswith(("/", "~")):
-        path = _existing(here / words[0], words[0])
-        paths[path], words = None, [f"./{Path(path).name}", *words[1:]]
-    names = [Path(path).name for path in paths]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise PlanError(f"files: two are called {twice}, and a command finds them in one folder. Rename one.")
-    given = {"command": shlex.join(words), "files": shlex.join(paths)}
+    missing = next((file for file in files if not (here / file).exists()), None)
+    if (
+        missing is None
+        and not isinstance(command, str)
+        and "/" in words[0]
+        and _is_below(words[0])
+        and not _exists(here / words[0])
+    ):
+        missing = words[0]
+    if missing is not None:
+        raise PlanError(f"{missing}: no such file, in {here.absolute()}.")
+    named = [word for word in words if _is_below(word) and _exists(here / word) and not (here / word).is_dir()]
+    paths = dict.fromkeys(_marked(here, file) for file in (*files, *named))
+    places = [path.partition(MARK)[2] for path in paths]
+    if twice := next((place for place in places if places.count(place) > 1), None):
+        raise PlanError(f"files: two would be {twice} in the folder of the command. Rename one.")
+    given = {"command": shlex.join(["sh", "-c", command] if isinstance(command, str) else words),
+             "files": shlex.join(paths)}  # fmt: skip
     if long := next((key for key, text in given.items() if len(text) > LONGEST), None):
         raise PlanError(f"{long}: longer than {LONGEST} letters. Put it into a script, or bring a folder along.")
     return {**table, "name": NAME, **given}
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - which is False of a name that is too long
+
+
+def _is_below(word: str) -> bool:
+    """Whether it may name a file in this folder or below it."""
+    return bool(word) and not word.startswith(("/", "~", "-")) and ".." not in Path(word).parts
+
+
+def _marked(here: Path, file: str) -> str:
+    """The path of a file, with the mark: a link keeps its name."""
+    path = here.absolute() / file
+    place = Path(file) if _is_below(file) else Path(path.name or path.resolve().name)
+    return f"{str(path).removesuffix(str(place)).rstrip('/')}{MARK}{place}"
 
 
 def _listed(value: Any, key: str) -> list[str]:
@@ -55,16 +78,11 @@ def _listed(value: Any, key: str) -> list[str]:
     return list(values)
 
 
-def _existing(path: Path, named: str) -> str:
-    if not os.path.exists(path):  # noqa: PTH110 - which is False of a name that is too long
-        raise PlanError(f"{named}: no such file, in {path.parent}.")
-    return str(path.resolve())
-
-
 def files_of(benchmarks: Iterable[Any]) -> tuple[str, ...]:
-    """The paths that the commands among benchmarks need, each once."""
+    """The paths that the commands among benchmarks need, each once, without the mark."""
     tables = (table for table in benchmarks if isinstance(table, dict) and table.get("name") == NAME)
-    return tuple(dict.fromkeys(path for table in tables for path in shlex.split(str(table.get("files", "")))))
+    paths = (path for table in tables for path in shlex.split(str(table.get("files", ""))))
+    return tuple(dict.fromkeys(path.replace(MARK, "/", 1) for path in paths))
 
 
 def use_of(command: str, files: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """command: a program of your own, timed as a whole or by a number that it prints.
 
-A case has its words, as a shell would quote them. They are started in an empty folder with links to the `files` that
-are brought along, which lie at the same paths in containers. An execution is a sample.
+A case has its words, as a shell would quote them. They are started in a folder with copies of the `files` that they
+need, which lie at the same paths in containers. An execution is a sample.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.schema.case import Case
-from collbench.schema.command import use_of
+from collbench.schema.command import MARK, use_of
 from collbench.schema.manifest import Library
 from collbench.schema.record import Work
 from collbench.workloads.program import Measure, Program, SideCommand, Unreadable, parameter
@@ -33,7 +33,7 @@ AMOUNT = 1e6
 SMALLER = 1e-3
 
 #: A number as programs print it; the word behind it may be its unit.
-NUMBER = r"[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)?\.?\d*(?:[eE][-+]?\d+)?"
 _WORD = re.compile(r"[ \t]*([A-Za-zµ%][\w/%]*)")
 
 SEARCH = 5.0  #: Longest search for a metric in an output (s).
@@ -83,7 +83,7 @@ def seconds(case: Case, output: str) -> float:
         last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "nothing was printed")
         raise Unreadable(f"metric {metric!r} is not in its output (last line: {last[:_LONGEST]})")
     number, end = matches[-1][1], matches[-1].end(1)
-    if number is None or re.fullmatch(NUMBER, number.strip()) is None:
+    if number is None or re.fullmatch(NUMBER, number.strip()) is None or re.search(r"\d", number) is None:
         raise Unreadable(f"metric {metric!r} found {str(number)[:_LONGEST]!r}, which is not a number")
     behind = _WORD.match(output, end)
     if behind is not None and behind[1] != unit and _is_other_unit(behind[1], unit):
@@ -126,8 +126,14 @@ def _files(case: Mapping[str, Any] | Case) -> list[str]:
     return shlex.split(files or "")
 
 
-def _links(case: Case) -> Sequence[SideCommand]:
-    return (SideCommand(("ln", "-sfn", *files, ".")),) if (files := _files(case)) else ()
+def _copies(case: Case) -> Sequence[SideCommand]:
+    """A folder with copies of the files alone: an execution changes no original, and the next one does not see it."""
+    steps = ["find . -mindepth 1 -delete"]
+    for path in _files(case):
+        place = Path(path.partition(MARK)[2])
+        steps.append(f"mkdir -p {shlex.quote(str(place.parent))}")
+        steps.append(f"cp -RL --reflink=auto {shlex.quote(path)} {shlex.quote(str(place))}")
+    return (SideCommand(("sh", "-c", " && ".join(steps)), title="files"),)
 
 
 def _check(case: Case) -> Sequence[SideCommand]:
@@ -155,26 +161,28 @@ class _Command(Program):
 
     def missing(self, choice: str = "") -> str | None:
         program, *files = shlex.split(choice) or ["sh"]
-        found = program in _names(files) if "/" in program else shutil.which(program)
-        return None if found or (Path(program).is_absolute() and Path(program).exists()) else f"{program} was not found"
+        found = _brought(program, files) or shutil.which(program)
+        return None if found else f"{program} was not found"
 
     def libraries(self, choice: str = "") -> tuple[Library, ...]:
         program, *files = shlex.split(choice) or ["sh"]
-        paths = {Path(path).name: path for path in files if Path(path).is_file()}
-        if (path := shutil.which(program)) is not None and "./" not in program:
+        paths = {Path(path).name: path.replace(MARK, "/", 1) for path in files if Path(path).is_file()}
+        if not _brought(program, files) and (path := shutil.which(program)) is not None:
             paths[Path(program).name] = path
         return tuple(Library(name=name, version="", path=path) for name, path in paths.items())
 
 
-def _names(files: Sequence[str]) -> set[str]:
-    return {f"./{Path(path).name}" for path in files}
+def _brought(program: str, files: Sequence[str]) -> bool:
+    """Whether a program is among the files, or in one of the folders, that are brought along."""
+    places = [Path(path.partition(MARK)[2]) for path in files]
+    return "/" in program and any(place in (Path(program), *Path(program).parents) for place in places)
 
 
 WORKLOAD = _Command(
     name="command", title="Command", summary="a command of yours: the time that it takes, or a number that it prints",
-    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True,
+    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True, tells_errors=True,
     argv=lambda case, times: shlex.split(case["command"]), parse=lambda output: {}, verify=lambda case, output: 0,
-    elapsed=lambda case, output: 0.0, refuses=refuses, lacks=_lacks, before=_links, after=_check,
+    elapsed=lambda case, output: 0.0, refuses=refuses, lacks=_lacks, before=_copies, after=_check,
     axes=(
         parameter("command", "", "its words"),
         parameter("metric", "", "regular expression with one group: the number; none: the time of the process"),
