@@ -94,8 +94,8 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
     printing = {"command": "true", "metric": "(x)", "unit": "s"}
     lines = refused(
         {"command": []}, {"command": ""}, {"command": 3}, {"command": "echo 'a"}, {"command": ["bin/tool"]},
-        {"command": ["./app"], "files": [str(here / "data" / "app")]}, {"command": "true", "files": "none"}, {"command": "x" * 600},
-        {"command": "true", "unit": "s"}, printing | {"metric": "("}, printing | {"metric": "x"},
+        {"command": ["./app"], "files": [str(here / "data" / "app")]}, {"command": "true", "files": "none"},
+        {"command": "x" * 600}, {"command": "true", "unit": "s"}, printing | {"metric": "("}, printing | {"metric": "x"},
         printing | {"unit": ""}, printing | {"better": "higher"},
         printing | {"better": "more"}, {"command": "true", "times": 3}, here=here,
     )  # fmt: skip
@@ -133,7 +133,8 @@ def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: fl
     [
         ("", r"(\d)", "s"), ("none", r"(\d)", "s"), ("fast", r"(\w+)", "s"), ("3 ms", r"(\d)", "s"),
         ("3 GB/s", r"(\d)", "MB/s"), ("3 kimages/s", r"(\d)", "images/s"), ("3 min", r"(\d)", "MB/s"),
-        ("0 s", r"(\d)", "s"), ("1,5 s", r"(\S+)", "s"), ("x . s", r"x (\S)", "s"), ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
+        ("0 s", r"(\d)", "s"), ("1,5 s", r"(\S+)", "s"), ("x . s", r"x (\S)", "s"),
+        ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
     ],
 )  # fmt: skip
 def test_output_that_is_no_number_of_its_unit(output: str, metric: str, unit: str) -> None:

@@ -32,16 +32,8 @@ def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
         raise PlanError(f"command {command!r}: {error}.") from error
     if not words or not words[0]:
         raise PlanError('command: it is empty. Name a program, such as ["./app", "--steps", "100"].')
-    missing = next((file for file in files if not (here / file).exists()), None)
-    if (
-        missing is None
-        and not isinstance(command, str)
-        and "/" in words[0]
-        and _is_below(words[0])
-        and not _exists(here / words[0])
-    ):
-        missing = words[0]
-    if missing is not None:
+    of_folder = [words[0]] if not isinstance(command, str) and "/" in words[0] and _is_below(words[0]) else []
+    if missing := next((file for file in (*files, *of_folder) if not _exists(here / file)), None):
         raise PlanError(f"{missing}: no such file, in {here.absolute()}.")
     named = [word for word in words if _is_below(word) and _exists(here / word) and not (here / word).is_dir()]
     paths = dict.fromkeys(_marked(here, file) for file in (*files, *named))
