@@ -95,8 +95,8 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
     lines = refused(
         {"command": []}, {"command": ""}, {"command": 3}, {"command": "echo 'a"}, {"command": ["bin/tool"]},
         {"command": ["./app"], "files": [str(here / "data" / "app")]}, {"command": "true", "files": "none"},
-        {"command": "x" * 600}, {"command": "true", "unit": "s"}, printing | {"metric": "("}, printing | {"metric": "x"},
-        printing | {"unit": ""}, printing | {"better": "higher"},
+        {"command": "x" * 600}, {"command": "true", "unit": "s"}, printing | {"metric": "("},
+        printing | {"metric": "x"}, printing | {"unit": ""}, printing | {"better": "higher"},
         printing | {"better": "more"}, {"command": "true", "times": 3}, here=here,
     )  # fmt: skip
     golden("commands-refused.txt", "".join(f"{line}\n" for line in lines))
