@@ -284,6 +284,11 @@ def test_launch_takes_a_command_in_the_place_of_a_plan(here: Path, monkeypatch: 
     assert plan.benchmarks == (expected,)
 
 
+@pytest.mark.parametrize("words", [("threads=1", "--", "true"), ("sh",), ("./app",), ("--metric", "(x)"), ("--",)])
+def test_suite_refuses_a_command_that_is_none(here: Path, words: Sequence[str]) -> None:
+    assert isinstance(CliRunner().invoke(measure.suite_command, words).exception, RequestError)
+
+
 @pytest.mark.parametrize(
     "words",
     [

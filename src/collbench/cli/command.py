@@ -18,7 +18,7 @@ class MetricOptions(flags.Options):
 
     metric: str | None = flags.option("--metric", "Of a command: a regular expression with the number that it prints in parentheses.  [default: the time that it takes]", "REGEX", type=flags.text)  # fmt: skip
     unit: str | None = flags.option("--unit", "Of --metric: a time (s, ms, us), a rate such as MB/s, or a word.", "UNIT", type=flags.text)  # fmt: skip
-    better: str | None = flags.option("--better", "Of --metric.  [default: lower of times, else higher]", type=click.Choice(["lower", "higher"]))  # fmt: skip
+    better: str | None = flags.option("--better", "Whether a lower or a higher number is better.  [default: lower of times, else higher]", type=click.Choice(["lower", "higher"]))  # fmt: skip
     files: tuple[str, ...] = flags.several("--files", "A file or folder that a command needs.", "PATH", type=flags.text)
     check: str | None = flags.option("--check", "Shell command that must succeed after the last execution.", "COMMAND", type=flags.text)  # fmt: skip
 

@@ -51,8 +51,12 @@ MOST_COMPARED = 2000  #: More pairs of cells than these are not compared while s
 class _LaunchOptions(MetricOptions):
     plan: str | None = flags.OPTIONAL_PLAN
     command: str | None = flags.option("--command", "In place of PLAN: a command, as a shell takes it.", "COMMAND", type=flags.text)  # fmt: skip
-    policies: str | None = flags.option("--policies", "Of --command.  [default: host,multi]", "NAMES", type=flags.text)
-    images: str | None = flags.option("--images", "Of --command.  [default: tools]", "NAMES", type=flags.text)
+    policies: str | None = flags.option(
+        "--policies", "Where the command runs.  [default: host,multi]", "NAMES", type=flags.text
+    )
+    images: str | None = flags.option(
+        "--images", "Images that the command runs in.  [default: tools]", "NAMES", type=flags.text
+    )
     out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
     resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
     until: Until | None = UNTIL
@@ -71,7 +75,7 @@ def launch_command(options: _LaunchOptions) -> None:
     PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them). With --resume it
     can be left out: the run has its own.
 
-    With --command, or with a command after `--`, its place is a plan that measures it: collbench launch -- ./app -n 5.
+    Instead of PLAN, give a command: with --command, or after `--`, as in collbench launch -- ./app -n 5.
     """
     resume = options.resume
     if options.sweep:
@@ -128,7 +132,7 @@ def _plan_of(options: _LaunchOptions, resume: Path | None) -> tuple[Path, Plan]:
 def _plan_with(benchmark: dict[str, Any], options: _LaunchOptions) -> Plan:
     """A launch plan with a command alone: enough launches for verdicts. RequestError: a plan is named too."""
     if options.plan is not None or options.resume is not None:
-        raise RequestError("launch: a command has a plan of its own; leave PLAN and --resume out, or the command.")
+        raise RequestError("launch: give either PLAN or a command; a run that is resumed has its plan.")
     policies, images = (options.policies or "host,multi").split(","), (options.images or "tools").split(",")
     return check_launch_plan(Plan(
         title=str(benchmark["command"]), benchmarks=(benchmark,), images=tuple(images), policies=tuple(policies),

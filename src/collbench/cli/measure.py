@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -231,11 +232,14 @@ def suite_command(options: _Suite) -> None:
     NAMES are suites or benchmarks; without any, what there is is listed. PARAMETER=VALUES is a parameter of these
     benchmarks with values between commas: threads=1,2 measures both. linpack.n=500 is a parameter of one of them.
 
-    After `--` stands a command with its flags, which is started as it is: collbench suite -- ./app --steps 100. Its
-    time is measured, or what --metric finds in its output.
+    After `--` stands a command with its flags, which is started as it is: collbench suite -- ./app --steps 100. It
+    works in a folder of its own, with copies of the files that it names. Measured is the time from its start to its
+    end, or the number that --metric finds in its standard output.
     """
     typed: tuple[str, ...] = click.get_current_context().meta.get(COMMAND, ())
     own = command_benchmark(typed, options)
+    if own and options.words and all("=" in word for word in options.words):
+        raise RequestError(f"{options.words[0]}: is a parameter of benchmarks, and a command has none of them.")
     if not options.words and own is None:
         _list_suites()
         return
@@ -293,6 +297,8 @@ def _programs(names: Sequence[str]) -> list[Program]:
     for name in names:
         if name not in suites and name not in workloads.names():
             hint = suggestion(name, (*suites, *workloads.names()))
+            if "/" in name or shutil.which(name):
+                hint = f"A command stands after --: collbench suite -- {name}"
             raise RequestError(f"{name!r} is neither a suite nor a benchmark. {hint}")
         chosen |= dict.fromkeys(suites.get(name, (name,)))
     return [workloads.get(name) for name in chosen]
