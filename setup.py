@@ -27,7 +27,8 @@ STREAM = Extension(
     "collbench.workloads._stream",
     sources=["src/collbench/workloads/_stream.c"],
     # as stream.c is usually compiled: gcc then makes a call of memcpy of the copy, there as here
-    extra_compile_args=["-O3", *FLAGS],
+    extra_compile_args=["-O3", "-pthread", *FLAGS],
+    extra_link_args=["-pthread"],
     py_limited_api=True,
     optional=True,
 )

@@ -350,7 +350,7 @@ def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Li
     plan = msgspec.structs.replace(PROGRAMS, benchmarks=large, policies=("single", "multi"), device=device)
     cases = {cell: cases_in(plan, cell) for cell in expand(plan, lambda engine: MACHINE).cells}
     refuse_too_large(plan, cases, free=4 << 30)
-    with pytest.raises(PlanError, match=r"stream size=1G arrays=any .* 3\.00 GiB .* 3\.00 GiB "):
+    with pytest.raises(PlanError, match=r"stream size=1G arrays=any threads=1 .* 3\.00 GiB .* 3\.00 GiB "):
         refuse_too_large(plan, cases, free=3 << 30)
 
 

@@ -298,7 +298,7 @@ def test_told_to_stop_it_ends_the_program(monkeypatch: pytest.MonkeyPatch, tmp_p
             return signal.SIGTERM if pid.exists() else None
 
         def beat(self, doing: str) -> None:
-            self.beats += doing == "stream size=80 arrays=any"
+            self.beats += doing == "stream size=80 arrays=any threads=1"
 
     watch = StopsOnceItRuns()
     with pytest.raises(Interrupted):

@@ -16,10 +16,11 @@ from tests.unit.made_programs import run_row
 
 from collbench import workloads
 from collbench.errors import PlanError
-from collbench.machine.facts import last_level_cache
+from collbench.machine.facts import last_level_cache, own_cores
 from collbench.run.cases import program_cases
 from collbench.schema.plan import Plan
 from collbench.workloads.host import stream
+from collbench.workloads.host.memory import huge_page_notes
 from collbench.workloads.host.stream import TOLERANCE, in_cache
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
@@ -52,7 +53,7 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
     assert run.manifest.libraries == ()
     shown = collbench("show", tmp_path / "run")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "\nstream, arrays any\n" in shown.stdout and "(GB/s)" in shown.stdout
+    assert "\nstream, arrays any, threads 1\n" in shown.stdout and "(GB/s)" in shown.stdout
     assert "no library" not in shown.stdout and "communicates" not in shown.stdout
     for style in ("osu", "nccl-tests"):
         other = collbench("show", tmp_path / "run", "--style", style)
@@ -66,7 +67,7 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
 @built
 @pytest.mark.parametrize("times", [1, 7, 2 * stream.MOST_ROUNDS + 3])
 def test_the_kernels_do_what_their_check_expects(times: int) -> None:
-    taken, wrong = stream.run(4096, times)
+    taken, wrong, _ = stream.run(4096, times)
     assert wrong == 0
     assert {name: len(ns) for name, ns in taken.items()} == dict.fromkeys(MEASURES, times)
 
@@ -138,6 +139,38 @@ def test_arrays_are_private_memory_which_can_have_huge_pages(monkeypatch: pytest
 
 
 @built
+@pytest.mark.parametrize("elements", [1, 7, 8, 9, 1003, 100_000])
+def test_bound_threads_do_what_one_does(elements: int) -> None:
+    bound = tuple(own_cores())
+    taken, wrong, _ = stream.run(8 * elements, stream.MOST_ROUNDS + 3, bound)
+    assert wrong == 0
+    assert {name: len(ns) for name, ns in taken.items()} == dict.fromkeys(MEASURES, stream.MOST_ROUNDS + 3)
+    assert tuple(own_cores()) == bound  # the threads are bound, and not who starts them
+
+
+@built
+def test_a_processor_that_may_not_be_used_ends_all_threads() -> None:
+    from collbench.workloads import _stream
+
+    a, b, c = (bytearray(4096) for _ in range(3))
+    (first, *_) = own_cores()
+    for others in ((1023,), (-1,), (1 << 20,)):
+        with pytest.raises(OSError, match="Invalid"):
+            _stream.bound(a, b, c, (first, *others), 3)
+    with pytest.raises(ValueError, match="processors"):
+        _stream.bound(a, b, c, (), 3)
+
+
+def test_several_threads_and_a_memory_node_are_told_to_the_program() -> None:
+    def told(**values: Any) -> tuple[str, ...]:
+        (case,) = program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": 80, **values},)), 1)
+        return tuple(workloads.get("stream").argv(case.case, 3))[3:]
+
+    assert told() == ("--size", "80", "--times", "3", "--threads", "1")
+    assert told(threads=0, node=1) == ("--size", "80", "--times", "3", "--threads", "0", "--node", "1")
+
+
+@built
 def test_a_copy_is_compiled_to_a_call_of_memcpy_as_in_stream_c() -> None:
     from collbench.workloads import _stream
 
@@ -148,10 +181,10 @@ def test_a_copy_is_compiled_to_a_call_of_memcpy_as_in_stream_c() -> None:
 def test_the_record_has_the_notes_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     from collbench.workloads import _stream
 
-    notes = in_cache(80, last_level_cache())
+    expected = (f"kernels compiled by {_stream.COMPILER}", *huge_page_notes(240), *in_cache(80, last_level_cache()))
     for record, _ in run_row(monkeypatch, workloads.get("stream")):
-        compiled, *others = record.notes[-1 - len(notes) :]
-        assert record.status == "ok" and compiled.endswith(f" {_stream.COMPILER}") and tuple(others) == notes
+        assert record.status == "ok"
+        assert [note.removeprefix("stream: ") for note in record.notes[-len(expected) :]] == [*expected]
 
 
 # Arrays --------------------------------------------------------------------------------------------------------------

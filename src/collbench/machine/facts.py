@@ -182,17 +182,22 @@ def cores_of_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:
     return {int(folder.name[4:]): parse_cores(text_of(folder / "cpulist") or "") for folder in folders}
 
 
+def processors_here(root: Path = Path("/")) -> tuple[Core, ...]:
+    """Those that this process may use, ascending."""
+    nodes = {core: node for node, cores in cores_of_nodes(root).items() for core in cores}
+    return tuple(
+        Core(number, nodes.get(number, 0), thread_siblings(number, root)[0], *_cache_and_socket(number, root))
+        for number in sorted(own_cores())
+    )
+
+
 def topology_here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
-    nodes = {core: node for node, cores in cores_of_nodes(root).items() for core in cores}
-    usable = sorted(own_cores())
-    processors = (Core(number, nodes.get(number, 0), thread_siblings(number, root)[0], *_cache_and_socket(number, root))
-                  for number in usable)  # fmt: skip
     facts, no_gpus = nvml.gpus(root)
     devices = tuple(device for gpu in facts for device in nvml.slices(gpu))
     gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0, gpu.memory, gpu.exclusive, nvml.outlets(gpu.uuid))
                  for gpu in devices)  # fmt: skip # node 0 where it is unknown
-    return Topology(tuple(processors), gpus, no_gpus, links=nvml.peers([gpu.uuid for gpu in gpus]))
+    return Topology(processors_here(root), gpus, no_gpus, links=nvml.peers([gpu.uuid for gpu in gpus]))
 
 
 def _cache_and_socket(cpu: int, root: Path) -> tuple[int, int]:

@@ -5,4 +5,4 @@ FAMILIES = {
     "storage": ("dd", "fio", "ioping"),
     "sysbench": ("sysbench_cpu", "sysbench_fileio", "sysbench_memory", "sysbench_threads"),
 }
-HELPERS = ("blas", "files")
+HELPERS = ("blas", "files", "memory")
