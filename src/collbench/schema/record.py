@@ -152,7 +152,7 @@ LOST = "lost: "
 
 #: What work is counted in: of our benchmarks one of `UNITS`; of a program of yours it may be the unit of a rate itself.
 Unit = ShortText
-UNITS = ("bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels", "executions")
+UNITS = ("bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels", "executions", "accesses")
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
