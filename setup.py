@@ -32,6 +32,13 @@ STREAM = Extension(
     py_limited_api=True,
     optional=True,
 )
+CHASE = Extension(
+    "collbench.workloads._chase",
+    sources=["src/collbench/workloads/_chase.c"],
+    extra_compile_args=["-O2", *FLAGS],
+    py_limited_api=True,
+    optional=True,
+)
 YARDSTICKS = Extension(
     "collbench.yardsticks._yardsticks",
     sources=["src/collbench/yardsticks/_yardsticks.c"],
@@ -81,7 +88,7 @@ class BuildSourceTree(Command):
 
 build.sub_commands.append(("build_source_tree", None))
 setup(
-    ext_modules=[LOOP, STREAM, YARDSTICKS],
+    ext_modules=[LOOP, STREAM, CHASE, YARDSTICKS],
     cmdclass={"build_source_tree": BuildSourceTree},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -24,7 +24,7 @@ COPY setup.py README.md LICENSE /src/
 COPY src /src/src
 RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation \
     -c /src/constraints.txt "/src${CUDA:+[cuda$CUDA]}" \
- && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _stream"
+ && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _chase, _stream"
 
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/* \

@@ -27,7 +27,7 @@ COPY pyproject.toml setup.py README.md LICENSE constraints.txt /src/
 COPY src /src/src
 RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation \
     -c /src/constraints.txt "/src[suites]" \
- && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _stream"
+ && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _chase, _stream"
 
 FROM ${BASE}
 ARG PACKAGES=

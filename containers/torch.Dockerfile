@@ -25,7 +25,7 @@ RUN mkdir -p /site/wheels && python3 -m venv /opt/collbench \
 COPY pyproject.toml setup.py README.md LICENSE constraints.txt /src/
 COPY src /src/src
 RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation /src \
- && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _stream"
+ && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _chase, _stream"
 
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/* \

@@ -33,8 +33,8 @@ def test_too_few_processors(monkeypatch: pytest.MonkeyPatch, threads: int, node:
 @pytest.mark.parametrize(
     ("rollup", "setting", "expected"),
     [
-        ("Rss: 9 kB\nAnonHugePages:    2048 kB\n", "madvise", ("madvise: 2.00 MiB of 8.00 MiB",)),
-        ("AnonHugePages:   10240 kB\n", None, ("unknown: 8.00 MiB of 8.00 MiB",)), (None, "always", ()),
+        ("Rss: 9 kB\nAnonHugePages:    2048 kB\n", "madvise", ("madvise: 25 %",)),
+        ("AnonHugePages:   10240 kB\n", None, ("unknown: 100 %",)), (None, "always", ()),
     ],
 )  # fmt: skip
 def test_the_note_on_huge_pages(

@@ -293,7 +293,7 @@ def test_what_is_in_c_is_built_where_it_can_be_and_only_there(tmp_path: Path, co
     folders = ("--build-temp", tmp_path / "temp", "--build-lib", tmp_path / "lib")
     done = started(["setup.py", "build_ext", *folders], ROOT, CC=compiler)
     assert done.returncode == 0, done.stderr
-    for name in ("_loop", "_stream"):
+    for name in ("_loop", "_stream", "_chase"):
         assert len(list((tmp_path / "lib").rglob(f"{name}.abi3.so"))) == built
 
 

@@ -113,6 +113,7 @@ RATES: dict[Unit, tuple[str, float]] = {
     "bytes": ("GB/s", 1e9), "flop": ("GFLOP/s", 1e9), "requests": ("IOPS", 1.0), "events": ("events/s", 1.0),
     "batches": ("batches/s", 1.0), "launches": ("launches/s", 1.0),
     "steps": ("steps/s", 1.0), "pixels": ("Gpixel/s", 1e9), "executions": ("executions/s", 1.0),
+    "accesses": ("accesses/s", 1.0),
 }  # fmt: skip
 
 
@@ -123,12 +124,15 @@ def _unit_of_rate(work: Work) -> tuple[str, float]:
 
 #: Units of work that are told one by one where their time is shown: `us a request`.
 _ONE: dict[Unit, str] = {"requests": "request", "events": "event", "batches": "batch", "launches": "launch",
-                         "steps": "step"}  # fmt: skip
+                         "steps": "step", "accesses": "access"}  # fmt: skip
 
 #: From so many of one unit on, the largest of a column is hard to read in the unit of the smallest.
 MANY = 1e6
 
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+
+#: Times from below so many seconds are in ns: in us they would have a digit or two.
+_SHORT = 1e-8
 
 
 def rate(work: Work, seconds: float) -> float | None:
@@ -157,7 +161,7 @@ def each_of(works: Iterable[Work]) -> str:
     """` a request` where `time_each` gives the time of one request, of all these works; else empty."""
     units = {_ONE.get(work.unit, "") if work.shown == "time" else "" for work in works}
     unit = units.pop() if len(units) == 1 else ""
-    return f" a {unit}" if unit else ""
+    return f" {'an' if unit[0] in 'aeiou' else 'a'} {unit}" if unit else ""
 
 
 class Scale(NamedTuple):
@@ -181,6 +185,8 @@ def time_scale(seconds: Iterable[float]) -> Scale:
         return Scale("us", format_us)
     least, most = min(positive), max(positive)
     unit, factor = next((known for known in _TIMES if least >= known[1]), _TIMES[-1])
+    if least < _SHORT:
+        unit, factor = "ns", 1e-9
     if most >= MANY * factor:
         return Scale("", format_duration)
     return Scale(unit, lambda value: four_digits(value / factor))

@@ -22,7 +22,7 @@ from collbench.analysis.options import Option, Question
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.report.headings import in_place_order
-from collbench.report.numbers import digits, format_us, rate, rate_unit, times
+from collbench.report.numbers import digits, each_of, format_us, rate, rate_unit, time_each, times
 from collbench.report.page import render
 from collbench.report.page.render import INK, SERIES, Figure, draw, mark, whiskers
 from collbench.schema.axes import policy_order, step_order
@@ -50,7 +50,8 @@ _DOTTED = " Dotted: no size was measured in between."
 def curves(question: Question, name: str, title: str) -> list[Figure]:
     """Both plots, for groups of as many options as there are colours; none where there is only one size."""
     amounts = {size: max(_amount(cell.work) for cell in cells.values()) for size, cells in question.cells.items()}
-    kind, unit, numerator = _rate([cell.work for cells in question.cells.values() for cell in cells.values()])
+    works = [cell.work for cells in question.cells.values() for cell in cells.values()]
+    kind, unit, numerator = _rate(works)
     series = {option: _times(question, option) for option in in_place_order(question.options)}
     groups = _groups([option for option, line in series.items() if len(line) > 1])
     figures = []
@@ -59,7 +60,7 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
         lines = {question.name(option): series[option] for option in group}
         notes = _WHISKERS * any(ends for line in lines.values() for _, _, ends in line)
         notes += _DOTTED * any(map(_gaps, lines.values()))
-        figures.append(draw(f"{name}-time-{number}", f"{title}: time against size{part}",
+        figures.append(draw(f"{name}-time-{number}", f"{title}: time{each_of(works)} against size{part}",
                             f"Median of launch medians; both axes logarithmic.{notes}",
                             partial(_paint_curves, series=lines)))  # fmt: skip
         if unit and any(amounts.values()):
@@ -103,7 +104,8 @@ def _times(question: Question, option: Option) -> CurveLine:
     for size in question.sizes:
         cell = question.cells[size].get(option)
         if cell is not None and cell.medians and min(cell.medians) > 0 and size > 0:
-            time = centre(cell.medians, half_step=cell.half_step)
+            time = centre([time_each(cell.work, median) for median in cell.medians],
+                          half_step=time_each(cell.work, cell.half_step))  # fmt: skip
             line.append((size, time.value, time.interval))
     return line
 

@@ -7,7 +7,6 @@ import re
 
 from collbench.machine.cgroup import text_of
 from collbench.machine.facts import huge_pages, in_order, processors_here
-from collbench.units import format_bytes
 from collbench.workloads.protocol import Unusable
 
 ALL_NODES = -1  #: processors of any memory node
@@ -33,10 +32,9 @@ def processors(threads: int, node: int) -> tuple[int, ...]:
 
 
 def huge_page_notes(size: int) -> tuple[str, ...]:
-    """How much of `size` bytes of memory is in transparent huge pages; nothing where the kernel does not say."""
+    """Which share of `size` bytes of memory is in transparent huge pages; nothing where the kernel does not say."""
     found = re.search(r"^AnonHugePages:\s+(\d+) kB", text_of("/proc/self/smaps_rollup") or "", re.MULTILINE)
     if found is None:
         return ()
-    huge = min(1024 * int(found[1]), size)  # the interpreter may have some too
-    setting = huge_pages() or "unknown"
-    return (f"transparent huge pages {setting}: {format_bytes(huge)} of {format_bytes(size)} in huge pages",)
+    share = min(1024 * int(found[1]) / size, 1.0)  # the interpreter may have some too
+    return (f"transparent huge pages {huge_pages() or 'unknown'}: {share * 100:.0f} % of the memory measured",)
