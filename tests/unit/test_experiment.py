@@ -349,7 +349,7 @@ def test_a_program_has_to_fit_into_its_container(
     assert (refused is None) == fits
     assert fits or all(name in str(refused) for name in ("stream size=1M", "arrays=any", "3.00 MiB"))
     stream["size"] = "4096T"  # of which no program is started
-    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: .*12288\.00 TiB"):
+    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any threads=1: .*12288\.00 TiB"):
         perform(plan_experiment(Plan(benchmarks=(stream,), iters=1), WorldSettings(), ()), cast("Any", None))
 
 
