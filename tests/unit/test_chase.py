@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.made_programs import replace_benchmark, run_row
 
 from collbench import workloads
 from collbench.report.numbers import Units, each_of
+from collbench.report.page import figures
 from collbench.run.cases import program_cases
 from collbench.schema.plan import Plan
 from collbench.schema.record import Work
@@ -116,3 +118,11 @@ def test_a_time_is_that_of_one_access_in_ns() -> None:
     rows = [(work, 1.25e-6), (work, 1.2e-4)]
     assert Units(rows).times("time", rows) == {"time (ns an access)": ["1.250", "120.0"]}
     assert each_of([Work(amount=1, unit="requests")]) == " a request"
+
+
+def test_a_curve_is_of_the_time_of_one_access() -> None:
+    work = Work(amount=1000, unit="accesses", shown="time")
+    cells = {size: {0: SimpleNamespace(medians=(size * 1e-6,), half_step=0.0, work=work)} for size in (4, 8)}
+    question: Any = SimpleNamespace(sizes=(4, 8), cells=cells)
+    option: Any = 0
+    assert [time for _, time, _ in figures._times(question, option)] == pytest.approx([4e-9, 8e-9])
