@@ -18,7 +18,7 @@ LONGEST_QUOTE = 40  # characters of a number that a message quotes
 _SIZE = re.compile(r"(?P<number>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|ms|s|m|min|h)?")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_size(text: str | int) -> int:
@@ -68,7 +68,7 @@ def parse_duration(text: str | float, what: str = "time") -> float:
     if isinstance(text, (int, float)):
         seconds = float(text)
     elif match is not None:
-        seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
+        seconds = float(match["number"]) * SECONDS[match["unit"] or "s"]
     if not 0.0 <= seconds < math.inf:
         raise UnitError(f"{what} {as_typed(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
     return seconds

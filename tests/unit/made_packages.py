@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 EXTENDING = Path(__file__).parents[2].joinpath("docs", "extending.md").read_text(encoding="utf-8")
 
@@ -27,3 +33,18 @@ def install(folder: Path, module: str, code: str, group: str, **points: str) -> 
         (about / "entry_points.txt", f"[{group}]\n{lines}"),
     ):
         path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def shown(folder: Path, module: str, code: str, registry: Any) -> Iterator[Callable[..., None]]:
+    """`show(**points)` installs the module for this process, with these entry points of a registry."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def show(**points: str) -> None:
+            install(folder, module, code, registry.ENTRY_POINTS, **points)
+            patch.syspath_prepend(folder)
+            registry._added.cache_clear()
+
+        yield show
+    sys.modules.pop(module, None)
+    registry._added.cache_clear()

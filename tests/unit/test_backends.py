@@ -48,18 +48,9 @@ def install(tmp_path: Path) -> Install:
 
 
 @pytest.fixture
-def shown(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Installs the example with these entry points for this process."""
-
-    def show(**points: str) -> None:
-        install(**points)
-        monkeypatch.syspath_prepend(tmp_path)
-        backends._added.cache_clear()
-
-    yield show
-    monkeypatch.undo()
-    sys.modules.pop("site_threads", None)
-    backends._added.cache_clear()
+def shown(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    with made_packages.shown(tmp_path, "site_threads", MODULE, backends) as show:
+        yield show
 
 
 # What a backend brings ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,18 +22,9 @@ Install = Callable[..., None]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Shows the example with these entry points to this process."""
-
-    def show(**points: str) -> None:
-        made_packages.install(tmp_path, "site_zeros", MODULE, workloads.ENTRY_POINTS, **points)
-        monkeypatch.syspath_prepend(tmp_path)
-        workloads._added.cache_clear()
-
-    yield show
-    monkeypatch.undo()
-    sys.modules.pop("site_zeros", None)
-    workloads._added.cache_clear()
+def install(tmp_path: Path) -> Iterator[Install]:
+    with made_packages.shown(tmp_path, "site_zeros", MODULE, workloads) as show:
+        yield show
 
 
 def test_a_package_adds_a_workload(install: Install) -> None:

@@ -31,11 +31,14 @@ def command_benchmark(command: str | Sequence[str] | None, options: MetricOption
     typed = {name: value for name in _PARAMETERS if (value := getattr(options, name))}
     if not command:
         if typed:
-            raise RequestError(f"--{next(iter(typed))}: is about a command, and there is none.")
+            raise RequestError(f"--{next(iter(typed))}: needs a command, after -- or in launch --command.")
         return None
     words = command if isinstance(command, str) else list(command)
     return benchmark_of({"command": words, **{name: list(value) if name == "files" else value
                                               for name, value in typed.items()}}, Path.cwd())  # fmt: skip
+
+
+COMMAND = "collbench.command"  #: The key of `click.Context.meta`.
 
 
 class WithCommand(click.Command):
@@ -50,8 +53,6 @@ class WithCommand(click.Command):
             args = args[:place]
         return super().parse_args(ctx, args)
 
-
-COMMAND = "collbench.command"
 
 #: Flags that make a plan of a command: a run that is resumed has it.
 OF_COMMAND = ("command", "policies", "images", *_PARAMETERS)

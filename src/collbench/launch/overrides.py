@@ -105,7 +105,7 @@ def check_overrides(plan: Plan, starting: Collection[str]) -> None:
             raise PlanError(f"{key}: engine {engine} starts the ranks itself, with the variables of its site file. "
                             "Set them there, or measure on docker, podman or the host.")  # fmt: skip
     if starting and (files := files_of(plan.benchmarks)):
-        raise PlanError(f"files: engine {next(iter(starting))} cannot bring {files[0]} along. Have it in the image, or "
+        raise PlanError(f"files: engine {next(iter(starting))} cannot copy {files[0]}. Have it in the image, or "
                         "on a file system of all nodes, and write its whole path in the command.")  # fmt: skip
     for key in ("libraries", "preload"):
         for path in getattr(plan, key):

@@ -112,8 +112,7 @@ def percents(value: float) -> str:
 RATES: dict[Unit, tuple[str, float]] = {
     "bytes": ("GB/s", 1e9), "flop": ("GFLOP/s", 1e9), "requests": ("IOPS", 1.0), "events": ("events/s", 1.0),
     "batches": ("batches/s", 1.0), "launches": ("launches/s", 1.0),
-    "steps": ("steps/s", 1.0), "pixels": ("Gpixel/s", 1e9), "executions": ("executions/s", 1.0),
-    "accesses": ("accesses/s", 1.0),
+    "steps": ("steps/s", 1.0), "pixels": ("Gpixel/s", 1e9),
 }  # fmt: skip
 
 

@@ -370,8 +370,8 @@ class ProgramRun:
         for name, seconds in self._samples(finished, times).items():
             done.samples.setdefault(name, []).extend(seconds)
         done.notes |= dict.fromkeys(self._read(lambda: program.notes(output)))
-        if program.tells_errors and finished.error:
-            done.notes[f"standard error of an execution that succeeded ends with: {finished.error}"] = None
+        if program.notes_stderr and finished.error:
+            done.notes[f"exit code 0, but standard error ends with: {finished.error}"] = None
         self._keep_largest(lambda: program.figures(case, output))
         done.repeatable |= self._finite(lambda: program.repeatable(case, output))
         done.messages = self._read(lambda: tuple(program.messages(case, output)))

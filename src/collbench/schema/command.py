@@ -22,8 +22,8 @@ MARK = "/./"
 def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
     """The benchmark that a table with `command` stands for. Relative files are in the folder `here`.
 
-    Files that its words name, as `script.py` or `data/in.csv`, are brought along too. Each is at the same relative path
-    in the folder of the command. Raises PlanError: no command, words that are none, or a file that does not exist.
+    Files that its words name, as `script.py` or `data/in.csv`, are needed too. Each is copied to the same relative
+    path in the folder of the command. Raises PlanError: no command, words that are none, or a file that does not exist.
     """
     command, files = table["command"], _listed(table.get("files", ()), "files")
     try:
@@ -43,7 +43,7 @@ def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
     given = {"command": shlex.join(["sh", "-c", command] if isinstance(command, str) else words),
              "files": shlex.join(paths)}  # fmt: skip
     if long := next((key for key, text in given.items() if len(text) > LONGEST), None):
-        raise PlanError(f"{long}: longer than {LONGEST} letters. Put it into a script, or bring a folder along.")
+        raise PlanError(f"{long}: longer than {LONGEST} letters. Put it into a script, or name a folder.")
     return {**table, "name": NAME, **given}
 
 

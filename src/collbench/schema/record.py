@@ -150,9 +150,7 @@ Status = Literal["ok", "failed", "skipped"]
 LOST = "lost: "
 
 
-#: What work is counted in: of our benchmarks one of `UNITS`; of a program of yours it may be the unit of a rate itself.
-Unit = ShortText
-UNITS = ("bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels", "executions", "accesses")
+Unit = ShortText  #: What work is counted in; of a score that a program printed, the unit of the score itself.
 
 
 #: As what work over time is told. What a program printed is a `score` where higher is better, and else a `number`: the

@@ -96,7 +96,7 @@ class Program:
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
-    tells_errors: bool = False
+    notes_stderr: bool = False
     takes_turns: Callable[[Case], bool] = lambda case: False
     slices: Callable[[str], Stretch | None] = lambda output: None
     servers: str = ""

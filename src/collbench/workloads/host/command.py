@@ -21,16 +21,17 @@ from collbench.schema.case import Case
 from collbench.schema.command import MARK, use_of
 from collbench.schema.manifest import Library
 from collbench.schema.record import Work
+from collbench.units import SECONDS
 from collbench.workloads.program import Measure, Program, SideCommand, Unreadable, parameter
 
-#: Units of a printed time, in seconds.
-TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+#: Units of a printed time, in seconds; `m` may be metres.
+TIMES = {unit: length for unit, length in SECONDS.items() if unit != "m"}
 _PREFIXES = ("", "k", "K", "M", "G", "T", "m", "u", "n", "Ki", "Mi", "Gi")
 
 #: A sample of a score is the time for a million of its units, as if it were a rate: times are whole nanoseconds.
-AMOUNT = 1e6
+SCORED_UNITS = 1e6
 #: Of a number that is better lower, the seconds that stand for 1: it may be as large as 1e12, and as small as 1e-6.
-SMALLER = 1e-3
+SECONDS_PER_UNIT = 1e-3
 
 #: A number as programs print it; the word behind it may be its unit.
 NUMBER = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)?\.?\d*(?:[eE][-+]?\d+)?"
@@ -63,19 +64,19 @@ def refuses(case: Case) -> str | None:
 
 @dataclass(frozen=True)
 class _Result(Measure):
-    """A time, or a rate in the unit that the case names."""
+    """A time, or what the program printed, in the unit of the case."""
 
     def work(self, case: Case) -> Work:
         unit = case["unit"]
         if not case["metric"] or unit in TIMES:
             return Work(amount=1.0, unit="executions", shown="time")
         if case["better"] == "lower":
-            return Work(amount=1 / SMALLER, unit=unit, shown="number")
-        return Work(amount=AMOUNT, unit=unit, shown="score")
+            return Work(amount=1 / SECONDS_PER_UNIT, unit=unit, shown="number")
+        return Work(amount=SCORED_UNITS, unit=unit, shown="score")
 
 
 def seconds(case: Case, output: str) -> float:
-    """The time that it printed; of a rate that of `AMOUNT`. Unreadable: no number, or one in another unit."""
+    """The time that it printed; of a score that of `SCORED_UNITS`. Unreadable: no number, or one in another unit."""
     metric, unit = case["metric"], case["unit"]
     with _limited(Unreadable(f"metric {metric!r} takes longer than {SEARCH:.0f} s to find in its output; simplify it")):
         matches = list(re.finditer(metric, output, re.MULTILINE))
@@ -93,7 +94,7 @@ def seconds(case: Case, output: str) -> float:
         raise Unreadable(f"metric {metric!r} is {number}; a time or a rate is above 0")
     if unit in TIMES:
         return value * TIMES[unit]
-    return value * SMALLER if case["better"] == "lower" else AMOUNT / value
+    return value * SECONDS_PER_UNIT if case["better"] == "lower" else SCORED_UNITS / value
 
 
 @contextlib.contextmanager
@@ -132,7 +133,7 @@ def _copies(case: Case) -> Sequence[SideCommand]:
     for path in _files(case):
         place = Path(path.partition(MARK)[2])
         steps.append(f"mkdir -p {shlex.quote(str(place.parent))}")
-        steps.append(f"cp -RL --reflink=auto {shlex.quote(path)} {shlex.quote(str(place))}")
+        steps.append(f"cp -RL {shlex.quote(path)} {shlex.quote(str(place))}")
     return (SideCommand(("sh", "-c", " && ".join(steps)), title="files"),)
 
 
@@ -142,7 +143,7 @@ def _check(case: Case) -> Sequence[SideCommand]:
 
 def _lacks(case: Case, folder: Path) -> str | None:
     lost = next((path for path in _files(case) if not Path(path).exists()), None)
-    return None if lost is None else f"there is no {lost} here"
+    return None if lost is None else f"there is no {lost.replace(MARK, '/', 1)} here"
 
 
 @dataclass(frozen=True)
@@ -161,26 +162,26 @@ class _Command(Program):
 
     def missing(self, choice: str = "") -> str | None:
         program, *files = shlex.split(choice) or ["sh"]
-        found = _brought(program, files) or shutil.which(program)
+        found = _among(program, files) or shutil.which(program)
         return None if found else f"{program} was not found"
 
     def libraries(self, choice: str = "") -> tuple[Library, ...]:
         program, *files = shlex.split(choice) or ["sh"]
         paths = {Path(path).name: path.replace(MARK, "/", 1) for path in files if Path(path).is_file()}
-        if not _brought(program, files) and (path := shutil.which(program)) is not None:
+        if not _among(program, files) and (path := shutil.which(program)) is not None:
             paths[Path(program).name] = path
         return tuple(Library(name=name, version="", path=path) for name, path in paths.items())
 
 
-def _brought(program: str, files: Sequence[str]) -> bool:
-    """Whether a program is among the files, or in one of the folders, that are brought along."""
+def _among(program: str, files: Sequence[str]) -> bool:
+    """Whether a program is one of the files, or in one of the folders, that the command needs."""
     places = [Path(path.partition(MARK)[2]) for path in files]
     return "/" in program and any(place in (Path(program), *Path(program).parents) for place in places)
 
 
 WORKLOAD = _Command(
     name="command", title="Command", summary="a command of yours: the time that it takes, or a number that it prints",
-    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True, tells_errors=True,
+    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True, notes_stderr=True,
     argv=lambda case, times: shlex.split(case["command"]), parse=lambda output: {}, verify=lambda case, output: 0,
     elapsed=lambda case, output: 0.0, refuses=refuses, lacks=_lacks, before=_copies, after=_check,
     axes=(
