@@ -19,7 +19,7 @@ from collbench.schema.manifest import Host, Image, Manifest
 NAMED = ("env:", "setting:")
 
 
-def among(allowed: Collection[str], fact: str) -> bool:
+def is_allowed(allowed: Collection[str], fact: str) -> bool:
     """Whether it is one of these facts; `env:*` among them is every variable, `setting:*` every setting."""
     return fact in allowed or (fact.startswith(NAMED) and f"{fact.partition(':')[0]}:*" in allowed)
 
@@ -42,7 +42,7 @@ class Factor:
 
     def implies(self, fact: str) -> bool:
         """Whether a fact of the environment may differ with it."""
-        return among(self.implied, fact)
+        return is_allowed(self.implied, fact)
 
     def varies(self, cases: Iterable[Case]) -> bool:
         return len({tuple(case[axis] for axis in self.axes) for case in cases}) > 1

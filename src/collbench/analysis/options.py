@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from collbench.analysis.factors import FACTORS as OF_COMPARE
-from collbench.analysis.factors import MENTIONED, among, differences_of, facts_of
+from collbench.analysis.factors import MENTIONED, differences_of, facts_of, is_allowed
 from collbench.analysis.results import Cell, grouped, joined
 from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError, suggestion
@@ -215,7 +215,7 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
     refuse_together((run.name, manifest) for run in runs for manifest in run.manifests)
     for other in others:
         facts = _differences(first, other)
-        wrong = {name: text for name, text in facts.items() if not among(_CHOICE | ignored, name)}
+        wrong = {name: text for name, text in facts.items() if not is_allowed(_CHOICE | ignored, name)}
         if wrong:
             listed = "; ".join(f"{name} {text}" for name, text in wrong.items())
             raise RequestError(
