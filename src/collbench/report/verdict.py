@@ -122,11 +122,11 @@ ANEW = "next: measure again with more launches (collbench launch PLAN --launches
 _MOST_TIMES = 4
 
 
-def ways_to_tell(comparisons: Iterable[Comparison], asked: Collection[Cell] = ()) -> list[str]:
+def ways_to_tell(comparisons: Iterable[Comparison], unsure: Collection[Cell] = ()) -> list[str]:
     """What measures more of those that more launches may decide; none where no launch would be started.
 
     Twice the launches that a run was to have are suggested, or as many as decide any comparison, with how many they do;
-    never more than a plan may have. Where cells are `asked` about, there is a line whatever the comparisons say of
+    never more than a plan may have. If cells are `unsure`, there is a line whatever the comparisons say of
     them: a launch decides other comparisons of these cells too, and where it would start none, a new run has more.
     """
     every = list(comparisons)
@@ -137,10 +137,10 @@ def ways_to_tell(comparisons: Iterable[Comparison], asked: Collection[Cell] = ()
             or (comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None))
     ]  # fmt: skip
     lines = []
-    wanted = every if asked else open_
+    wanted = every if unsure else open_
     for run in dict.fromkeys(comparison.pair.base.experiment for comparison in wanted if _in_one_run(comparison)):
         pairs = [comparison.pair for comparison in every]
-        cells = {cell.case: cell for cell in (*asked, *headings.cells_of_pairs(pairs)) if cell.experiment == run}
+        cells = {cell.case: cell for cell in (*unsure, *headings.cells_of_pairs(pairs)) if cell.experiment == run}
         planned = max(cell.planned for cell in cells.values())
         needs = [comparison.launches_more for comparison in open_
                  if comparison.pair.base.experiment == run and comparison.launches_more]  # fmt: skip
@@ -153,7 +153,7 @@ def ways_to_tell(comparisons: Iterable[Comparison], asked: Collection[Cell] = ()
             unclear = sum(comparison.verdict == "unclear" for comparison in every)
             decides = f"  # {most - planned} more a side decide about {number} of the {unclear} unclear"
             lines.append(f"{command.format(run=quote(run), most=most)}{decides * (number > 0)}")
-        elif asked:
+        elif unsure:
             lines.append(ANEW.format(most=most))
     return [*lines, *([] if all(map(_in_one_run, wanted)) else [ALTERNATELY])]
 
