@@ -112,7 +112,7 @@ def percents(value: float) -> str:
 RATES: dict[Unit, tuple[str, float]] = {
     "bytes": ("GB/s", 1e9), "flop": ("GFLOP/s", 1e9), "requests": ("IOPS", 1.0), "events": ("events/s", 1.0),
     "batches": ("batches/s", 1.0), "launches": ("launches/s", 1.0),
-    "steps": ("steps/s", 1.0), "pixels": ("Gpixel/s", 1e9),
+    "steps": ("steps/s", 1.0), "tokens": ("tokens/s", 1.0), "pixels": ("Gpixel/s", 1e9),
 }  # fmt: skip
 
 
@@ -157,8 +157,11 @@ def time_each(work: Work, seconds: float) -> float:
 
 
 def each_of(works: Iterable[Work]) -> str:
-    """` a request` where `time_each` gives the time of one request, of all these works; else empty."""
-    units = {_ONE.get(work.unit, "") if work.shown == "time" else "" for work in works}
+    """` a request` where `time_each` gives the time of one request, of all these works; else empty.
+
+    The time of tokens is that of the batch or step to which they belong, as that of the works beside them.
+    """
+    units = {_ONE.get(work.unit, "") if work.shown == "time" else "" for work in works if work.unit != "tokens"}
     unit = units.pop() if len(units) == 1 else ""
     return f" {'an' if unit[0] in 'aeiou' else 'a'} {unit}" if unit else ""
 

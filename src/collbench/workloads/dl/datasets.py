@@ -41,12 +41,12 @@ from collbench.workloads.protocol import end
 
 @dataclass(frozen=True)
 class Network:
-    """A network, with the shape of what it is trained on; its layers are in `train.py`.
+    """A network, with the shape of what it is trained on; its layers are in `train.py` and `transformer.py`.
 
     `example` is the shape of one example: float32 from 0 to 1, as [784] or [3, 32, 32]; of `tokens` int64 words, [32]
     of them, each below `classes`. Its target is a class, or for every word the one after it. `batch` are the examples
     of a batch by default, `examples` those of the data set that the paper trained on. `learning_rate` is that of
-    stochastic gradient descent. `kib` is about what an example needs (KiB) while a processor trains with it: by so much
+    AdamW, or else of stochastic gradient descent with momentum. `kib` is about what an example needs (KiB) while a processor trains with it: by so much
     the largest memory of a process grows with the batch. `ms` is about how long a core takes for an example (ms).
     """
 
@@ -60,10 +60,16 @@ class Network:
     kib: int
     ms: float
     tokens: bool = False
+    adamw: bool = False
+
+    @property
+    def copies(self) -> int:
+        """Values that a training keeps for each parameter: itself, its gradient, and its momentum or two moments."""
+        return 4 if self.adamw else 3
 
     def step(self, batch: int) -> float:
         """Core seconds of a step, about, for plans: those of the examples, and of the change of the parameters."""
-        return batch * self.ms * 1e-3 + self.parameters * 5e-9  # by gradient descent with momentum
+        return batch * self.ms * 1e-3 + self.parameters * (10e-9 if self.adamw else 5e-9)
 
     def memory(self, copies: int, batch: int, device: str) -> int:
         """Bytes of the host, about, for so many copies of the parameters and a batch; with a GPU weights alone."""
@@ -76,14 +82,16 @@ class Network:
         return self.example if self.tokens else ()
 
 
-#: By name: those of Xu, Shi and Chu (2017), and ResNet-50. MNIST has 60,000 images to train on and CIFAR-10 50,000; PTB
-#: has 929,589 words, 29,049 sequences of 32.
+#: By name: those of Xu, Shi and Chu (2017), ResNet-50, and GPTs. MNIST has 60,000 images to train on and CIFAR-10 50,000;
+#: PTB has 929,589 words, 29,049 sequences of 32. What GPT-2 was trained on is not public: PTB stands for it.
 NETWORKS = {network.name: network for network in (
     Network("fcn5", (784,), 10, 512, 60_000, 14_205_962, 0.05, 52, 1.0),
     Network("alexnet", (3, 32, 32), 10, 256, 50_000, 85_098, 0.01, 370, 1.2),
     Network("resnet56", (3, 32, 32), 10, 16, 50_000, 855_050, 0.05, 5_000, 15.0),
     Network("resnet50", (3, 32, 32), 10, 16, 50_000, 23_528_522, 0.01, 2_300, 12.0),
     Network("lstm", (32,), 10_000, 128, 29_049, 6_182_672, 0.1, 4_000, 12.0, tokens=True),
+    Network("gpt2", (1024,), 50_257, 8, 907, 124_439_808, 3e-4, 1_440_000, 10_000.0, tokens=True, adamw=True),
+    Network("gpt-tiny", (64,), 10_000, 16, 14_524, 2_081_536, 1e-3, 10_500, 16.0, tokens=True, adamw=True),
 )}  # fmt: skip
 
 

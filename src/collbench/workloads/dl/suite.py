@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
+from collbench.schema.record import Work
 from collbench.units import counted
 from collbench.workloads.dl.datasets import FILE, NETWORKS, SOURCES, Network
 from collbench.workloads.host.files import cached
@@ -37,6 +39,17 @@ def batch(case: Case) -> int:
 NETWORK = parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS))
 
 
+@dataclass(frozen=True)
+class _Steps(Measure):
+    """Steps of a training. On words they are shown as a rate, of all ranks: the time is then that of the steps."""
+
+    def work(self, case: Case) -> Work:
+        of, steps = network(case), self.amount(case)
+        if not of.tokens:
+            return super().work(case)
+        return Work(amount=steps * case["ranks"] * batch(case) * prod(of.example), unit="tokens", shown="rate")
+
+
 def _threads(usual: int, means: str) -> Axis:
     return parameter("threads", usual, means, least=0, most=4096, kind="how")
 
@@ -50,10 +63,10 @@ def epoch(case: Case) -> int:
 
 
 def _train_memory(case: Case) -> int:
-    """About: of the training, with gradient and momentum of each parameter, or of making its file."""
+    """About: of the training, with what it keeps for each parameter, or of making its file."""
     of = network(case)
     written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
-    return max(of.memory(3, batch(case), case["device"]), 2 * written)
+    return max(of.memory(of.copies, batch(case), case["device"]), 2 * written)
 
 
 def _train_computes(case: Case, times: int) -> float:
@@ -79,9 +92,9 @@ def _train_argv(case: Case, times: int) -> Sequence[str]:
 
 TRAIN = Program(
     name="train", suite="dl", title="training",
-    summary="train a network by torch: seconds a batch, and the first epoch with what it loads",
+    summary="train a network by torch: seconds a batch, tokens a second, and the first epoch with what it loads",
     measures=(
-        Measure("batch", lambda case: 1, "batches", shown="time"),
+        _Steps("batch", lambda case: 1, "batches", shown="time"),
         Measure("first", epoch, "batches", shown="time", once=True),
     ),
     argv=_train_argv, parse=times, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
@@ -120,11 +133,19 @@ def _ddp_computes(case: Case, times: int) -> float:
     return ranks * (START + steps * network(case).step(batch(case))) if case["device"] == "cpu" else 0.0
 
 
+def _ddp_memory(case: Case) -> int:
+    """Of all ranks, about: for a parameter in two trainings their copies and a place in a bucket; what is reduced."""
+    of = network(case)
+    return int(case["ranks"]) * of.memory(2 * (of.copies + 1) + 1, batch(case), case["device"])
+
+
 DDP = Program(
     name="ddp", suite="dl", title="data-parallel training",
     summary="a training step on all ranks by torch's DistributedDataParallel, and what of it is communication",
-    measures=tuple(Measure(name, lambda case: 1, "steps", shown="time")
-                   for name in ("step", "compute", "communication")),
+    measures=(
+        _Steps("step", lambda case: 1, "steps", shown="time"),
+        *(Measure(name, lambda case: 1, "steps", shown="time") for name in ("compute", "communication")),
+    ),
     argv=lambda case, times: started("dl.ddp", **{
         name: case[name] for name in ("network", "batch", "bucket", "device", "threads")
     }, times=times),
@@ -132,8 +153,7 @@ DDP = Program(
     # ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers
     verify=lambda case, output: sum(int(json.loads(output)[name]) for name in ("apart", "nonfinite")),
     messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
-    # of a parameter in two trainings it, gradient, momentum and place in a bucket; and what is reduced
-    memory=lambda case: int(case["ranks"]) * network(case).memory(2 * 4 + 1, batch(case), case["device"]),
+    memory=_ddp_memory,
     computes=_ddp_computes, distributed=True, takes_turns=lambda case: True, slices=slices,
     software=(Torch(),),
     axes=(

@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from torch.nn.functional import cross_entropy, pad
 from collbench.units import counted
 from collbench.workloads.dl.datasets import ABOUT, FILE, NETWORKS, About, Network
 from collbench.workloads.dl.suite import TRAIN
+from collbench.workloads.dl.transformer import SIZES, adamw, gpt
 from collbench.workloads.protocol import RankGroup, arguments, printed, refuse_without_gpu, sampled_in_turns
 
 # Networks: a function each -------------------------------------------------------------------------------------------
@@ -150,7 +152,9 @@ def resnet56() -> nn.Module:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10))
 
 
-_MODULES = {build.__name__: build for build in (alexnet, fcn5, lstm, resnet50, resnet56)}
+_MODULES: dict[str, Callable[[], nn.Module]] = {build.__name__: build for build in (
+    alexnet, fcn5, lstm, resnet50, resnet56
+)} | {name: functools.partial(gpt, NETWORKS[name]) for name in SIZES}  # fmt: skip
 
 
 def module_of(network: Network) -> nn.Module:
@@ -170,7 +174,9 @@ SEED = 2017
 
 
 def optimizer_of(module: nn.Module, network: Network) -> torch.optim.Optimizer:
-    """Stochastic gradient descent, as in the benchmarks of Xu, Shi and Chu (2017)."""
+    """Stochastic gradient descent, as in the benchmarks of Xu, Shi and Chu (2017); of transformers AdamW."""
+    if network.adamw:
+        return adamw(module, network.learning_rate)
     return torch.optim.SGD(module.parameters(), lr=network.learning_rate, momentum=0.9)
 
 
