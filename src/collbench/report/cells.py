@@ -61,7 +61,8 @@ def launch_table(cells: Sequence[Cell]) -> Table:
     title = headings.heading_of(cells, cells[0].case.without(names) if is_program(cells[0].case) else None)
     title += "".join(f", {image}" for image in dict.fromkeys(images) if image and "image" not in columns)
     title += f", {counted(numbers.pop(), 'launch', 'launches')}" if len(numbers) == 1 else ""
-    return Table.of(title, columns, (*_transports(ordered), *caveats.cautions(cells)))
+    steps = headings.reductions((cell.case, messages) for cell in ordered for messages in cell.messages)
+    return Table.of(title, columns, (*_transports(ordered), *steps, *caveats.cautions(cells)))
 
 
 def _transports(cells: Sequence[Cell]) -> list[str]:

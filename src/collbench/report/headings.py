@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
 from collbench.schema.case import Case, Where, names_in
-from collbench.units import counted, format_size
+from collbench.units import counted, format_bytes, format_size
 
 if TYPE_CHECKING:  # a rank imports this module, and nothing of the analysis
     from collbench.analysis.options import Option
@@ -72,6 +72,16 @@ def row_words(case: Case, names: Sequence[str]) -> str:
     """`n 5000, lda 5008`: a row among those that differ in these names."""
     words = (axis_of(name).words(case[name]) if name != "size" else value_text(case, name) for name in names)
     return ", ".join(filter(None, words))
+
+
+def reductions(steps: Iterable[tuple[Case, Sequence[int]]]) -> list[str]:
+    """`network gpt-tiny: 2 all-reduces a step, 7.94 MiB in all`: of training steps with their messages (bytes)."""
+    reducing = [(case, messages) for case, messages in steps if messages]
+    names = [name for name in differing([case for case, _ in reducing]) if name != "measure"]
+    named = [(row_words(case, names), messages) for case, messages in reducing]
+    lines = (f"{words}{': ' * bool(words)}{counted(len(messages), 'all-reduce')} a step, "
+             f"{format_bytes(sum(messages))} in all" for words, messages in named)  # fmt: skip
+    return list(dict.fromkeys(lines))
 
 
 def case_words(case: Case, among: Collection[Case]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from statistics import median
 
-from collbench.report.headings import differing, is_program, row_words, size_text
+from collbench.report.headings import differing, is_program, reductions, row_words, size_text
 from collbench.schema.record import Record
 from collbench.units import counted, format_size
 
@@ -40,6 +40,7 @@ def of_records(rows: Sequence[Record]) -> list[str]:
     """What limits the meaning of the numbers; one line each."""
     measured = [record for record in rows if record.seconds is not None]
     lines = list(dict.fromkeys(note for record in measured for note in record.notes)) + _of_clocks(measured)
+    lines += reductions((record.case, record.messages) for record in measured)
     lines += [OVERSUBSCRIBED] * any(record.oversubscribed for record in measured)
     lines += [SHARED_GPU] * any(record.shared_gpu for record in measured)
     lines += _of_gpus(measured) + slowest_hosts([slowest for record in measured if (slowest := slowest_of(record))])

@@ -45,9 +45,10 @@ class Network:
 
     `example` is the shape of one example: float32 from 0 to 1, as [784] or [3, 32, 32]; of `tokens` int64 words, [32]
     of them, each below `classes`. Its target is a class, or for every word the one after it. `batch` are the examples
-    of a batch by default, `examples` those of the data set that the paper trained on. `learning_rate` is that of
-    AdamW, or else of stochastic gradient descent with momentum. `kib` is about what an example needs (KiB) while a processor trains with it: by so much
-    the largest memory of a process grows with the batch. `ms` is about how long a core takes for an example (ms).
+    of a batch by default, `examples` those of the data set that the paper trained on. `learning_rate` is that of AdamW
+    (`adamw`), or else of stochastic gradient descent. `kib` is about what an example needs (KiB) while a processor
+    trains with it: by so much the largest memory of a process grows with the batch. `ms` is about how long a core takes
+    for an example (ms).
     """
 
     name: str
@@ -82,8 +83,8 @@ class Network:
         return self.example if self.tokens else ()
 
 
-#: By name: those of Xu, Shi and Chu (2017), ResNet-50, and GPTs. MNIST has 60,000 images to train on and CIFAR-10 50,000;
-#: PTB has 929,589 words, 29,049 sequences of 32. What GPT-2 was trained on is not public: PTB stands for it.
+#: By name: those of Xu, Shi and Chu (2017), ResNet-50, and GPTs. MNIST has 60,000 images to train on and CIFAR-10
+#: 50,000; PTB has 929,589 words, 29,049 sequences of 32. What GPT-2 was trained on is not public: PTB stands for it.
 NETWORKS = {network.name: network for network in (
     Network("fcn5", (784,), 10, 512, 60_000, 14_205_962, 0.05, 52, 1.0),
     Network("alexnet", (3, 32, 32), 10, 256, 50_000, 85_098, 0.01, 370, 1.2),
