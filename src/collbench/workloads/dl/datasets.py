@@ -2,7 +2,7 @@
 
 `python -m collbench.workloads.dl.datasets --network NAME --data NAME --examples N` writes a file to train from into the
 current folder: `data`, N rows of a data set in random order, from the first again where there are fewer, and
-`data.json`, which says what they are. A file of the user's that is not what it should be ends it with exit code 1.
+`data.json`, which says what they are. With `--held H` other rows come first, H of them, which are not repeated. A file of the user's that is not what it should be ends it with exit code 1.
 
 Of images, ten prototypes with noise; of words, draws by Zipf's law: the word of rank k has a probability of 1/k over
 the sum of these. The generator is NumPy's RandomState, whose numbers are the same in every version.
@@ -151,6 +151,17 @@ def images(pixels: ExampleRows, classes: ExampleRows, file: str) -> ExampleRows:
     return np.column_stack((pixels.astype(np.uint8), classes.astype(np.uint8)))
 
 
+def zipf(words: int) -> npt.NDArray[np.float64]:
+    """The probability of each word."""
+    weights = 1 / np.arange(1, words + 1)
+    return np.asarray(weights / weights.sum())
+
+
+def entropy(words: int) -> float:
+    """Of one made-up word (nats): no network has a lower loss on those that it was not trained on, but by chance."""
+    return float(-(zipf(words) * np.log(zipf(words))).sum())
+
+
 #: Levels of a pixel of a prototype; those of the noise fill the rest of a byte.
 LEVELS = 192
 
@@ -165,8 +176,7 @@ class MadeUp(Source):
         """Rows of uint8 for images, of uint16 for words."""
         state, width = np.random.RandomState(SEED), prod(network.example)
         if network.tokens:
-            cumulative = np.cumsum(1 / np.arange(1, network.classes + 1))
-            words = np.searchsorted(cumulative / cumulative[-1], state.random_sample((examples, width + 1)))
+            words = np.searchsorted(np.cumsum(zipf(network.classes)), state.random_sample((examples, width + 1)))
             return Examples(words.astype(np.uint16), f"made-up words {examples} x {width}")
         prototypes = state.randint(0, LEVELS, (network.classes, width)).astype(np.uint8)
         classes = np.arange(examples) % network.classes
@@ -471,9 +481,15 @@ class About:
     sha256: str
 
 
-def as_many(rows: ExampleRows, examples: int) -> ExampleRows:
-    """So many of the rows in random order from a fixed seed; from the first again where there are fewer."""
-    return rows[np.resize(np.random.RandomState(SEED).permutation(len(rows)), examples)]
+def as_many(rows: ExampleRows, examples: int, held: int = 0) -> ExampleRows:
+    """In random order from a fixed seed: `held` rows, then so many others, from the first again where there are fewer.
+
+    BadData: there are no others.
+    """
+    if held >= len(rows):
+        raise BadData(f"{held} of {len(rows)} examples are to be held out, and none is left; use a smaller batch")
+    order = np.random.RandomState(SEED).permutation(len(rows))
+    return rows[np.concatenate((order[:held], np.resize(order[held:], examples)))]
 
 
 def described(source: Examples, examples: int) -> str:
@@ -486,13 +502,13 @@ def described(source: Examples, examples: int) -> str:
     return f"{source.label}, {some} ({hashes})"
 
 
-def write(source: Examples, examples: int) -> About:
-    """Both files."""
-    rows = as_many(source.rows, examples)
+def write(source: Examples, examples: int, held: int = 0) -> About:
+    """Both files. BadData: see `as_many`."""
+    rows = as_many(source.rows, examples, held)
     with open(FILE, "wb") as file:  # noqa: PTH123 - tofile takes an open file
         rows.tofile(file)
     sha256 = hashlib.sha256(rows.data).hexdigest()
-    about = About(described(source, examples), examples, rows.shape[1], str(rows.dtype), sha256)
+    about = About(described(source, len(rows)), len(rows), rows.shape[1], str(rows.dtype), sha256)
     Path(ABOUT).write_text(json.dumps(asdict(about)), encoding="utf-8")
     return about
 
@@ -503,9 +519,11 @@ def main() -> None:
     parser.add_argument("--network", choices=NETWORKS, required=True)
     parser.add_argument("--data", choices=SOURCES, required=True)
     parser.add_argument("--examples", type=int, required=True)
+    parser.add_argument("--held", type=int, default=0)
     flags = parser.parse_args()
     try:
-        write(SOURCES[flags.data].read(NETWORKS[flags.network], flags.examples), flags.examples)
+        source = SOURCES[flags.data].read(NETWORKS[flags.network], flags.examples + flags.held)
+        write(source, flags.examples, flags.held)
     except BadData as error:
         end(1, f"data={flags.data}: {error}")
     except OSError as error:

@@ -16,7 +16,7 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.record import Work
 from collbench.units import counted
-from collbench.workloads.dl.datasets import FILE, NETWORKS, SOURCES, Network
+from collbench.workloads.dl.datasets import FILE, NETWORKS, SOURCES, Network, entropy
 from collbench.workloads.host.files import cached
 from collbench.workloads.program import ALL_CORES, Measure, Program, SideCommand, parameter, threads_of
 from collbench.workloads.protocol import loss, notes, slices, started, times
@@ -36,7 +36,17 @@ def batch(case: Case) -> int:
     return case["batch"] or network(case).batch
 
 
-NETWORK = parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS))
+def _network(usual: str) -> Axis:
+    return parameter("network", usual, f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS))
+
+
+NETWORK = _network("fcn5")
+
+#: Parameters of trainings by one process.
+BATCH = parameter("batch", 0, "examples of a batch; 0: the network's default", least=0, most=1 << 20)
+DATA = parameter("data", "made-up", f"the examples, made up or real: {', '.join(SOURCES)}", among=tuple(SOURCES),
+                 kind="how")  # fmt: skip
+DEVICE = parameter("device", "cpu", "where it is trained", among=("cpu", "cuda"), kind="how")
 
 
 @dataclass(frozen=True)
@@ -62,10 +72,10 @@ def epoch(case: Case) -> int:
     return case["epoch"] or max(network(case).examples // batch(case), 1)
 
 
-def _train_memory(case: Case) -> int:
-    """About: of the training, with what it keeps for each parameter, or of making its file."""
+def _train_memory(case: Case, held: int = 0) -> int:
+    """About: of the training, with what it keeps for each parameter, or of making its file; `held` are batches."""
     of = network(case)
-    written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
+    written = (held + epoch(case)) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
     return max(of.memory(of.copies, batch(case), case["device"]), 2 * written)
 
 
@@ -108,15 +118,66 @@ TRAIN = Program(
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),
     axes=(
         NETWORK,
-        parameter("batch", 0, "examples of a batch; 0: the network's default", least=0, most=1 << 20),
+        BATCH,
         parameter("epoch", 4, "batches of an epoch; 0: those of the network's data set", least=0, most=1 << 20),
         parameter("steps", 4, "the step whose loss must come out equal", least=1, most=1 << 20),
-        parameter("data", "made-up", f"the examples, made up or real: {', '.join(SOURCES)}", among=tuple(SOURCES),
-                  kind="how"),
+        DATA,
         parameter("loaders", 0, "processes that load batches; 0: the one that trains", least=0, most=64, kind="how"),
         _threads(ALL_CORES, "threads of torch; 0: as many as cores"),
-        parameter("device", "cpu", "where it is trained", among=("cpu", "cuda"), kind="how"),
+        DEVICE,
         parameter("cache", "cold", "of the file, before the first epoch", among=("cold", "warm"), kind="how"),
+    ),
+)  # fmt: skip
+
+
+# time_to_train -------------------------------------------------------------------------------------------------------
+
+#: Batches that are held out.
+HELD = 4
+
+
+def _target_refuses(case: Case) -> str | None:
+    """A loss that no training on made-up words reaches; what `train` refuses."""
+    of, target = network(case), case["target"]
+    if of.tokens and case["data"] == "made-up" and target <= (least := entropy(of.classes)):
+        return (f"made-up words are independent: no loss of held-out ones is below their entropy, {least:.2f}; "
+                "use a higher target, or data=ptb")  # fmt: skip
+    return _train_refuses(case)
+
+
+def _target_computes(case: Case, times: int) -> float:
+    """Core seconds at most (0: a GPU's): every step, and a third of one for each batch of an evaluation."""
+    steps = int(case["steps"])
+    steps += -(-steps // int(case["every"])) * HELD // 3
+    return 1.0 + START + steps * network(case).step(batch(case)) if case["device"] == "cpu" else 0.0
+
+
+def _target_argv(case: Case, times: int) -> Sequence[str]:
+    return started(
+        "dl.time_to_train", threads=threads_of(case["threads"]),
+        **{name: case[name] for name in ("network", "device", "batch", "target", "steps", "every")},
+    )  # fmt: skip
+
+
+TIME_TO_TRAIN = Program(
+    name="time_to_train", suite="dl", title="time to train",
+    summary="train a network by torch until the loss of held-out examples is as low as a target: seconds",
+    measures=(Measure("train", lambda case: 1, "trainings", shown="time", once=True),),
+    argv=_target_argv, parse=times, verify=lambda case, output: int(json.loads(output)["nonfinite"]), notes=notes,
+    repeatable=lambda case, output: {**loss(case, output), "steps": json.loads(output)["steps"]}, files=True,
+    prepare=lambda case: (SideCommand(started(
+        "dl.datasets", network=case["network"], data=case["data"], examples=epoch(case) * batch(case),
+        held=HELD * batch(case),
+    )),),
+    refuses=_target_refuses, memory=lambda case: _train_memory(case, HELD), computes=_target_computes,
+    software=(Torch(),), alternatives=Alternatives("data", SOURCES),
+    axes=(
+        _network("gpt-tiny"), BATCH,
+        parameter("target", 7.0, "loss of held-out examples that ends a training (nats)", least=1e-3, most=1e3),
+        parameter("steps", 200, "after which a training that has not reached its target fails", least=1, most=1 << 30),
+        parameter("every", 10, "steps from one evaluation to the next", least=1, most=1 << 20),
+        parameter("epoch", 0, "batches of an epoch; 0: those of the network's data set", least=0, most=1 << 20),
+        DATA, _threads(ALL_CORES, "threads of torch; 0: as many as cores"), DEVICE,
     ),
 )  # fmt: skip
 
@@ -235,4 +296,4 @@ PARAMETER_SERVER = Program(
 )  # fmt: skip
 
 #: By name.
-WORKLOADS = {program.name: program for program in (DDP, PARAMETER_SERVER, TRAIN)}
+WORKLOADS = {program.name: program for program in (DDP, PARAMETER_SERVER, TIME_TO_TRAIN, TRAIN)}

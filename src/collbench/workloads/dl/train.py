@@ -14,9 +14,10 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -226,9 +227,25 @@ class Training:
         self.losses.append(float(loss.detach()))
         return ns
 
+    def held_out(self, batches: Sequence[tuple[Tensor, Tensor]]) -> float:
+        """The mean loss of batches that it is not trained on."""
+        self._module.eval()
+        with torch.no_grad():
+            losses = [float(loss_of(self._module, *(tensor.to(self._device) for tensor in both))) for both in batches]
+        self._module.train()
+        return fmean(losses)
+
     def _wait(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+
+
+def notes_of(flags: argparse.Namespace, about: About) -> list[str]:
+    """What trains, and on which examples."""
+    gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if flags.device == "cuda" else ""
+    threads = counted(torch.get_num_threads(), "thread")
+    software = f"torch {torch.__version__}, {gpu}{torch.backends.cpu.get_cpu_capability()}, {threads}"
+    return [f"{software}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"]
 
 
 def run(flags: argparse.Namespace) -> dict[str, Any]:
@@ -256,13 +273,10 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     taken, slices = in_turns or (first() | batches(flags.times), None)
     for batch in itertools.islice(later, max(flags.steps - len(training.losses), 0)):
         training.step(batch)
-    gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, " if flags.device == "cuda" else ""
-    threads = counted(torch.get_num_threads(), "thread")
-    software = f"torch {torch.__version__}, {gpu}{torch.backends.cpu.get_cpu_capability()}, {threads}"
     return {
         "ns": taken, "slices": msgspec.to_builtins(slices), "loss": training.losses[flags.steps - 1],
         "nonfinite": sum(not math.isfinite(loss) for loss in training.losses),
-        "notes": [f"{software}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
+        "notes": notes_of(flags, about),
     }  # fmt: skip
 
 
