@@ -156,7 +156,7 @@ def threads_of_rank(requested: int, environ: Mapping[str, str] = os.environ) -> 
 
 
 def parameter(
-    name: str, default: float | str, means: str, *, least: float | None = None, most: int | None = None,
+    name: str, default: float | str, means: str, *, least: float | None = None, most: float | None = None,
     among: tuple[str, ...] = (), groups: Mapping[str, tuple[str, ...]] | None = None, kind: AxisKind = "what",
 ) -> Axis:  # fmt: skip
     """An axis of a benchmark; its values have the type of the default.

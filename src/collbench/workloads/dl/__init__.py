@@ -5,6 +5,7 @@ Nothing but the registry knows this package. Plans are made of it without torch;
 
 FAMILIES = {
     "deepbench_programs": ("deepbench_conv", "deepbench_gemm", "deepbench_rnn"),
-    "suite": ("ddp", "parameter_server", "train"),
+    "suite": ("ddp", "parameter_server", "time_to_train", "train"),
 }
-HELPERS = ("datasets", "ddp", "fathom_networks", "fathom_sequences", "parameter_server", "train")
+HELPERS = ("datasets", "ddp", "fathom_networks", "fathom_sequences", "parameter_server", "time_to_train", "train",
+           "transformer")  # fmt: skip

@@ -2,7 +2,8 @@
 
 `python -m collbench.workloads.dl.datasets --network NAME --data NAME --examples N` writes a file to train from into the
 current folder: `data`, N rows of a data set in random order, from the first again where there are fewer, and
-`data.json`, which says what they are. With `--held H` other rows come first, H of them, which are not repeated. A file of the user's that is not what it should be ends it with exit code 1.
+`data.json`, which says what they are. With `--held H` other rows come first, H of them, which are not repeated. A file
+of the user's that is not what it should be ends it with exit code 1.
 
 Of images, ten prototypes with noise; of words, draws by Zipf's law: the word of rank k has a probability of 1/k over
 the sum of these. The generator is NumPy's RandomState, whose numbers are the same in every version.

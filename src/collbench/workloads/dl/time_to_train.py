@@ -32,21 +32,22 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     network, about = NETWORKS[flags.network], About(**json.loads(Path(ABOUT).read_text(encoding="utf-8")))
     batches, training = Batches(network, about, flags.batch), Training(network, flags.device)
     held, epoch, lowest = [batches[number] for number in range(HELD)], len(batches) - HELD, math.inf
-    began = time.perf_counter_ns()
+    began, loss = time.perf_counter_ns(), math.inf
     for step in range(flags.steps):
         training.step(batches[HELD + step % epoch])
-        if (step + 1) % flags.every and step + 1 < flags.steps:
-            continue
-        loss = training.held_out(held)
-        lowest = min(lowest, loss)
+        if (step + 1) % flags.every == 0 or step + 1 == flags.steps:
+            loss = training.held_out(held)
+            lowest = min(lowest, loss)
         if loss <= flags.target:
-            return {
-                "ns": {"train": [time.perf_counter_ns() - began]}, "steps": step + 1, "loss": loss,
-                "nonfinite": sum(not math.isfinite(value) for value in training.losses),
-                "notes": [*notes_of(flags, about), f"{counted(HELD * flags.batch, 'example')} held out"],
-            }  # fmt: skip
-    end(1, f"target {flags.target:g} was not reached within {counted(flags.steps, 'step')}: the lowest loss of "
-           f"held-out examples was {lowest:g}; use more steps, or a higher target")  # fmt: skip
+            break
+    else:
+        end(1, f"target {flags.target:g} was not reached within {counted(flags.steps, 'step')}: the lowest loss of "
+               f"held-out examples was {lowest:g}; use more steps, or a higher target")  # fmt: skip
+    return {
+        "ns": {"train": [time.perf_counter_ns() - began]}, "steps": len(training.losses), "loss": loss,
+        "nonfinite": sum(not math.isfinite(value) for value in training.losses),
+        "notes": [*notes_of(flags, about), f"{counted(HELD * flags.batch, 'example')} held out"],
+    }  # fmt: skip
 
 
 def main() -> None:
