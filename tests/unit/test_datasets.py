@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import math
 import pickle
 import re
 import struct
@@ -27,6 +28,8 @@ from collbench.workloads.dl.datasets import (
     PackageTable,
     as_many,
     described,
+    entropy,
+    zipf,
 )
 
 MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
@@ -333,6 +336,22 @@ def test_rows_come_in_random_order_and_again_where_they_are_few() -> None:
     assert sorted(many[:10].tolist()) == rows.tolist() and many[:10].tolist() != rows.tolist()
     assert (many[10:20] == many[:10]).all() and (many[20:] == many[:5]).all()
     assert (as_many(rows, 4) == many[:4]).all()
+
+
+def test_rows_that_are_held_out_come_first_and_are_not_repeated() -> None:
+    rows = np.arange(10)[:, None]
+    held, others = np.split(as_many(rows, 25, held=4), [4])
+    assert len(others) == 25 and {*held.flat} | {*others.flat} == {*range(10)} and not {*held.flat} & {*others.flat}
+    with pytest.raises(BadData, match="10 of 10"):
+        as_many(rows, 1, held=10)
+
+
+def test_the_entropy_of_made_up_words_is_that_of_their_law() -> None:
+    (words,) = SOURCES["made-up"].read(NETWORKS["lstm"], 2000).rows.reshape(1, -1)
+    frequencies = np.bincount(words, minlength=10_000)[:10] / len(words)
+    assert frequencies == pytest.approx(zipf(10_000)[:10], rel=0.1)
+    assert zipf(10_000).sum() == pytest.approx(1) and entropy(10_000) == pytest.approx(6.6073, abs=1e-4)
+    assert entropy(4) == pytest.approx(-sum(p * math.log(p) for p in (12 / 25, 6 / 25, 4 / 25, 3 / 25)))
 
 
 def test_a_label_says_how_many_of_them_and_from_which_files() -> None:

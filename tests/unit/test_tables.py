@@ -36,7 +36,7 @@ from collbench.analysis.results import joined
 from collbench.analysis.runs import observe
 from collbench.report import new_style
 from collbench.report.cells import launch_table
-from collbench.report.headings import heading, own_names, row_words, table_key, value_text, varying
+from collbench.report.headings import heading, own_names, reductions, row_words, table_key, value_text, varying
 from collbench.report.numbers import each_of, rate, rate_scale, rate_unit, time_each, time_scale
 from collbench.report.remarks import of_records as cautions
 from collbench.report.remarks import remarks
@@ -160,6 +160,27 @@ def test_of_requests_known_by_their_time_one_is_shown() -> None:
     assert time_each(Work(amount=200, unit="bytes"), 1.0) == 1.0
     assert each_of([REQUESTS, REQUESTS]) == " a request"
     assert each_of([REQUESTS, Work(amount=1, unit="batches")]) == each_of([]) == each_of([Work(amount=1)]) == ""
+
+
+def test_tokens_are_a_rate_beside_the_time_of_their_batch() -> None:
+    tokens = Work(amount=1024, unit="tokens", shown="rate")
+    assert (rate(tokens, 0.5), rate_unit([tokens]), time_each(tokens, 0.5)) == (2048.0, "tokens/s", 0.5)
+    assert each_of([tokens, Work(amount=4, unit="batches")]) == " a batch"
+    assert each_of([tokens]) == ""
+
+
+def test_all_reduces_of_a_step_are_told_once_for_each_training() -> None:
+    made = [case_of("ddp", {"network": name, "measure": measure, "ranks": 2})
+            for name in ("gpt-tiny", "alexnet") for measure in ("step", "compute")]  # fmt: skip
+    steps = [(case, (1 << 20, 3 << 20) if case["network"] == "gpt-tiny" else (2048,)) for case in made]
+    assert reductions(steps) == [
+        "network gpt-tiny: 2 all-reduces a step, 4.00 MiB in all",
+        "network alexnet: 1 all-reduce a step, 2.00 KiB in all",
+    ]
+    assert reductions(steps[:2]) == ["2 all-reduces a step, 4.00 MiB in all"]
+    assert reductions([(made[0], ())]) == []
+    (line,) = cautions([made_record(made[0], 0, 1e-3, messages=(2048,))])
+    assert line.endswith(reductions(steps[2:])[0])
 
 
 def test_parameters_keep_their_order_and_the_place_is_none_of_them() -> None:

@@ -140,7 +140,7 @@ def _target_refuses(case: Case) -> str | None:
     """A loss that no training on made-up words reaches; what `train` refuses."""
     of, target = network(case), case["target"]
     if of.tokens and case["data"] == "made-up" and target <= (least := entropy(of.classes)):
-        return (f"made-up words are independent: no loss of held-out ones is below their entropy, {least:.2f}; "
+        return (f"made-up words are independent, so no network learns more than their entropy, {least:.2f}; "
                 "use a higher target, or data=ptb")  # fmt: skip
     return _train_refuses(case)
 

@@ -85,16 +85,16 @@ class Transformer(nn.Module):
     def __init__(self, words: int, context: int, size: Size) -> None:
         super().__init__()
         self.embedding, self.positions = nn.Embedding(words, size.width), nn.Embedding(context, size.width)
-        self.blocks = nn.Sequential(*(Block(size) for _ in range(size.layers)))
-        self.last = nn.LayerNorm(size.width)
+        blocks = [Block(size) for _ in range(size.layers)]
+        self.blocks, self.last = nn.Sequential(*blocks), nn.LayerNorm(size.width)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=POSITIONS if module is self.positions else WEIGHTS)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-            if isinstance(module, Block):
-                for layer in (module.attention.output, module.layers[-1]):
-                    nn.init.normal_(layer.weight, std=WEIGHTS / math.sqrt(2 * size.layers))  # type: ignore[arg-type]
+        for block in blocks:
+            for added in (block.attention.output.weight, block.layers[-1].weight):
+                nn.init.normal_(added, std=WEIGHTS / math.sqrt(2 * size.layers))  # type: ignore[arg-type]
 
     def forward(self, words: Tensor) -> Tensor:
         hidden = self.embedding(words) + self.positions.weight[: words.shape[1]]
