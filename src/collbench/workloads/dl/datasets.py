@@ -152,15 +152,11 @@ def images(pixels: ExampleRows, classes: ExampleRows, file: str) -> ExampleRows:
     return np.column_stack((pixels.astype(np.uint8), classes.astype(np.uint8)))
 
 
-def zipf(words: int) -> npt.NDArray[np.float64]:
-    """The probability of each word."""
-    weights = 1 / np.arange(1, words + 1)
-    return np.asarray(weights / weights.sum())
-
-
 def entropy(words: int) -> float:
-    """Of one made-up word (nats): no network has a lower loss on those that it was not trained on, but by chance."""
-    return float(-(zipf(words) * np.log(zipf(words))).sum())
+    """Of a made-up word (nats): held-out ones have no lower loss, but by chance."""
+    chances = 1 / np.arange(1, words + 1)
+    chances /= chances.sum()
+    return float(-(chances * np.log(chances)).sum())
 
 
 #: Levels of a pixel of a prototype; those of the noise fill the rest of a byte.
@@ -177,7 +173,8 @@ class MadeUp(Source):
         """Rows of uint8 for images, of uint16 for words."""
         state, width = np.random.RandomState(SEED), prod(network.example)
         if network.tokens:
-            words = np.searchsorted(np.cumsum(zipf(network.classes)), state.random_sample((examples, width + 1)))
+            cumulative = np.cumsum(1 / np.arange(1, network.classes + 1))
+            words = np.searchsorted(cumulative / cumulative[-1], state.random_sample((examples, width + 1)))
             return Examples(words.astype(np.uint16), f"made-up words {examples} x {width}")
         prototypes = state.randint(0, LEVELS, (network.classes, width)).astype(np.uint8)
         classes = np.arange(examples) % network.classes

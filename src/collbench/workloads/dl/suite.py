@@ -138,32 +138,26 @@ HELD = 4
 
 def _target_refuses(case: Case) -> str | None:
     """A loss that no training on made-up words reaches; what `train` refuses."""
-    of, target = network(case), case["target"]
-    if of.tokens and case["data"] == "made-up" and target <= (least := entropy(of.classes)):
-        return (f"made-up words are independent, so no network learns more than their entropy, {least:.2f}; "
-                "use a higher target, or data=ptb")  # fmt: skip
+    of = network(case)
+    if of.tokens and case["data"] == "made-up" and case["target"] <= (least := entropy(of.classes)):
+        return f"no loss on made-up words is below their entropy, {least:.2f}; use a higher target, or data=ptb"
     return _train_refuses(case)
 
 
 def _target_computes(case: Case, times: int) -> float:
     """Core seconds at most (0: a GPU's): every step, and a third of one for each batch of an evaluation."""
-    steps = int(case["steps"])
-    steps += -(-steps // int(case["every"])) * HELD // 3
+    steps = case["steps"] * (1 + HELD / 3 / case["every"])
     return 1.0 + START + steps * network(case).step(batch(case)) if case["device"] == "cpu" else 0.0
-
-
-def _target_argv(case: Case, times: int) -> Sequence[str]:
-    return started(
-        "dl.time_to_train", threads=threads_of(case["threads"]),
-        **{name: case[name] for name in ("network", "device", "batch", "target", "steps", "every")},
-    )  # fmt: skip
 
 
 TIME_TO_TRAIN = Program(
     name="time_to_train", suite="dl", title="time to train",
     summary="train a network by torch until the loss of held-out examples is as low as a target: seconds",
     measures=(Measure("train", lambda case: 1, "trainings", shown="time", once=True),),
-    argv=_target_argv, parse=times, verify=lambda case, output: int(json.loads(output)["nonfinite"]), notes=notes,
+    argv=lambda case, times: started("dl.time_to_train", threads=threads_of(case["threads"]), **{
+        name: case[name] for name in ("network", "device", "batch", "target", "steps", "every")
+    }),
+    parse=times, verify=TRAIN.verify, notes=notes,
     repeatable=lambda case, output: {**loss(case, output), "steps": json.loads(output)["steps"]}, files=True,
     prepare=lambda case: (SideCommand(started(
         "dl.datasets", network=case["network"], data=case["data"], examples=epoch(case) * batch(case),
@@ -194,19 +188,12 @@ def _ddp_computes(case: Case, times: int) -> float:
     return ranks * (START + steps * network(case).step(batch(case))) if case["device"] == "cpu" else 0.0
 
 
-def _ddp_memory(case: Case) -> int:
-    """Of all ranks, about: for a parameter in two trainings their copies and a place in a bucket; what is reduced."""
-    of = network(case)
-    return int(case["ranks"]) * of.memory(2 * (of.copies + 1) + 1, batch(case), case["device"])
-
-
 DDP = Program(
     name="ddp", suite="dl", title="data-parallel training",
     summary="a training step on all ranks by torch's DistributedDataParallel, and what of it is communication",
-    measures=(
-        _Steps("step", lambda case: 1, "steps", shown="time"),
-        *(Measure(name, lambda case: 1, "steps", shown="time") for name in ("compute", "communication")),
-    ),
+    measures=tuple(kind(name, lambda case: 1, "steps", shown="time") for name, kind in (
+        ("step", _Steps), ("compute", Measure), ("communication", Measure),
+    )),
     argv=lambda case, times: started("dl.ddp", **{
         name: case[name] for name in ("network", "batch", "bucket", "device", "threads")
     }, times=times),
@@ -214,7 +201,10 @@ DDP = Program(
     # ranks with other parameters than rank 0 after the steps, and losses that are no finite numbers
     verify=lambda case, output: sum(int(json.loads(output)[name]) for name in ("apart", "nonfinite")),
     messages=lambda case, output: [int(size) for size in json.loads(output)["messages"]],
-    memory=_ddp_memory,
+    # of a parameter in two trainings their copies and places in buckets; and what is reduced
+    memory=lambda case: int(case["ranks"]) * network(case).memory(
+        2 * (network(case).copies + 1) + 1, batch(case), case["device"]
+    ),
     computes=_ddp_computes, distributed=True, takes_turns=lambda case: True, slices=slices,
     software=(Torch(),),
     axes=(

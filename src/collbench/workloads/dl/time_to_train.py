@@ -1,10 +1,10 @@
 """`python -m collbench.workloads.dl.time_to_train --network NAME --target LOSS ...`: train until held-out loss is low.
 
 The examples are those of `datasets` in the current folder, of which the first batches are held out. As in MLPerf
-Training (P. Mattson et al., MLSys 2020), the time begins before the first step, and ends with the evaluation that finds
-the target reached; all evaluations are part of it. Prints JSON: `ns`, the time `train`; `steps` until then; `loss`,
-that of the held-out examples; `nonfinite`, how many losses of steps are no finite numbers; and `notes`. A training that
-does not reach its target ends with exit code 1, and a GPU that is not there with 77.
+Training (P. Mattson et al., MLSys 2020), the time begins before the first step and ends with the evaluation that finds
+the target reached; evaluations are part of it. Prints JSON: `ns`, the time `train`; `steps` until then; `loss`, that of
+the held-out examples; `nonfinite`, how many losses of steps are no finite numbers; and `notes`. A training that does
+not reach its target ends with exit code 1, and a GPU that is not there with 77.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -29,7 +29,7 @@ from torch.nn.functional import cross_entropy, pad
 from collbench.units import counted
 from collbench.workloads.dl.datasets import ABOUT, FILE, NETWORKS, About, Network
 from collbench.workloads.dl.suite import TRAIN
-from collbench.workloads.dl.transformer import SIZES, adamw, gpt
+from collbench.workloads.dl.transformer import SIZES, Transformer
 from collbench.workloads.protocol import RankGroup, arguments, printed, refuse_without_gpu, sampled_in_turns
 
 # Networks: a function each -------------------------------------------------------------------------------------------
@@ -153,14 +153,12 @@ def resnet56() -> nn.Module:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10))
 
 
-_MODULES: dict[str, Callable[[], nn.Module]] = {build.__name__: build for build in (
-    alexnet, fcn5, lstm, resnet50, resnet56
-)} | {name: functools.partial(gpt, NETWORKS[name]) for name in SIZES}  # fmt: skip
+_MODULES = {build.__name__: build for build in (alexnet, fcn5, lstm, resnet50, resnet56)}
 
 
 def module_of(network: Network) -> nn.Module:
     """With random parameters, from torch's generator on the CPU."""
-    return _MODULES[network.name]()
+    return Transformer(network) if network.name in SIZES else _MODULES[network.name]()
 
 
 def loss_of(module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -175,9 +173,12 @@ SEED = 2017
 
 
 def optimizer_of(module: nn.Module, network: Network) -> torch.optim.Optimizer:
-    """Stochastic gradient descent, as in the benchmarks of Xu, Shi and Chu (2017); of transformers AdamW."""
+    """Stochastic gradient descent, as in the benchmarks of Xu, Shi and Chu (2017).
+
+    Of GPTs AdamW, as for GPT-3 (T. Brown et al., NeurIPS 2020, appendix B): the paper of GPT-2 does not name its own.
+    """
     if network.adamw:
-        return adamw(module, network.learning_rate)
+        return torch.optim.AdamW(module.parameters(), lr=network.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     return torch.optim.SGD(module.parameters(), lr=network.learning_rate, momentum=0.9)
 
 
