@@ -27,6 +27,7 @@ from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.probe import sources
 from collbench.registry import dockerfiles, find_dockerfile, find_layer, find_plan, plans
+from collbench.report.paper import papers
 from collbench.schema.plan import load_launch_plan
 
 ROOT = Path(__file__).parents[2]
@@ -249,10 +250,11 @@ def test_unknown_names_are_answered_with_the_nearest_and_the_list(
 
 @pytest.mark.usefixtures("here")
 def test_plans_are_listed_with_the_command_that_takes_them(collbench: Collbench) -> None:
-    *listed, last = collbench("plan").stdout.splitlines()
-    assert listed[0].split()[:3] == ["collbench", "launch", "choi2021"]
+    *listed, of_papers, last = collbench("plan").stdout.splitlines()
+    assert listed[0].split()[:3] == ["collbench", "launch", "choi2021-cpu"]
     (other,) = (line for line in listed if line.startswith("collbench run "))
     assert (other.split()[2], len(listed)) == ("choi2021-gpu-smoke", len(plans()))
+    assert all(reference in of_papers for reference in papers())
     assert last.endswith(f" {ROOT / 'launch'}.")
 
 

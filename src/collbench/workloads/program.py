@@ -141,6 +141,9 @@ class Program:
         return tuple(alternatives.use(self.name, value) for value in alternatives.chosen(benchmark))
 
 
+#: Double-precision operations a second of a core of a server of 2020, about, for plans.
+CORE_FLOPS = 3.5e10
+
 #: The value of a parameter that counts threads: as many as the process has cores.
 ALL_CORES = 0
 
