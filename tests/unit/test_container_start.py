@@ -192,4 +192,4 @@ def test_a_kill_of_the_process_group_leaves_time_to_clean_up(tmp_path: Path) -> 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    wait_for(cleaned.exists)
+    wait_for(cleaned.exists, 60.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.made_files import stored
 from tests.unit.made_measurements import in_world
-from tests.unit.made_programs import PLAN
+from tests.unit.made_programs import PLAN, script
 
 from collbench import workloads
 from collbench.errors import PlanError
@@ -55,6 +57,17 @@ def test_bytes_and_messages_that_one_end_lacks_are_wrong() -> None:
     assert changed("loc_recv_msgs", 51251 + 3) == 2
     assert changed("recv_bytes", sent) == 0
     assert qperf.verify(case(seconds=2), OUTPUT) == 1, "it ended early"
+
+
+def test_rank_0_serves_and_rank_1_says_what_was_measured(tmp_path: Path) -> None:
+    script(tmp_path, "qperf", 'echo "$@"')
+    world = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MASTER_ADDR": "c0", "MASTER_PORT": "7"}
+    argv = qperf.WORKLOAD.argv(case(message=512), 1)
+    server, client = (subprocess.check_output(argv, env=world | {"RANK": rank}, text=True).split() for rank in "01")
+    assert server == ["--listen_port", "7"]
+    assert client[:3] == ["c0", "--listen_port", "7"]
+    assert client[-9:] == ["-t", "1", "-m", "512", "tcp_bw", "--msg_size", "1", "tcp_lat", "quit"]
+    assert qperf.WORKLOAD.reporter == 1
 
 
 def test_it_takes_two_ranks() -> None:
