@@ -122,13 +122,13 @@ def starting(engine: Docker) -> list[dict[str, Any]]:
 @pytest.mark.docker
 def test_phases_of_containers_and_of_a_bare_process(clean: Started) -> None:
     need(clean, "tools")
-    with suite_of_starts("place=bare,container:none,container:host", "-n", "2", "-w", "0") as process:
+    with suite_of_starts("process=bare,container:none,container:host", "-n", "2", "-w", "0") as process:
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
     records = json.loads(out)["records"]
     assert {record["status"] for record in records} == {"ok"}, records
-    cases = [(record["case"]["how"]["place"], record["case"]["what"]["measure"]) for record in records]
-    measured = {place: [measure for other, measure in cases if other == place] for place, _ in cases}
+    cases = [(record["case"]["how"]["process"], record["case"]["what"]["measure"]) for record in records]
+    measured = {kind: [measure for other, measure in cases if other == kind] for kind, _ in cases}
     phases = ["create", "start", "exit", "removal", "total"]
     assert measured == {"bare": ["start", "exit", "total"], "container:none": phases, "container:host": phases}
     assert starting(clean.engine) == []
@@ -138,7 +138,7 @@ def test_phases_of_containers_and_of_a_bare_process(clean: Started) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_starts_that_are_ended_leave_no_container(clean: Started, number: signal.Signals) -> None:
     need(clean, "tools")
-    with suite_of_starts("place=container:none", "-n", "10000") as process:
+    with suite_of_starts("process=container:none", "-n", "10000") as process:
         try:
             wait_for(lambda: starting(clean.engine))
         finally:

@@ -111,13 +111,16 @@ FREE = program_case("multi", "strict", storage="volume", seccomp="unconfined")
 
 
 def test_the_sides_of_a_run_are_its_ways_and_not_its_measures(tmp_path: Path) -> None:
-    ways = {Case(workload="container_start", what={"measure": measure}, how={"place": place, "cache": cache}): seconds
-            for measure in ("start", "total") for place, seconds in (("bare", 1e-3), ("container:none", 0.4))
-            for cache in ("cold", "warm")}  # fmt: skip
+    ways = {
+        Case(workload="container_start", what={"measure": measure}, how={"process": process, "cache": cache}): seconds
+        for measure in ("start", "total")
+        for process, seconds in (("bare", 1e-3), ("container:none", 0.4))
+        for cache in ("cold", "warm")
+    }
     found = own_sides(observe(written(tmp_path / "run", ways)))
     assert {(pair.base_name, pair.other_name) for pair in found} == {("bare", "container:none")}
     assert len(found) == 4
-    alone = {case: seconds for case, seconds in ways.items() if (case["place"], case["cache"]) == ("bare", "warm")}
+    alone = {case: seconds for case, seconds in ways.items() if (case["process"], case["cache"]) == ("bare", "warm")}
     assert own_sides(observe(written(tmp_path / "alone", alone))) == []
 
 

@@ -33,12 +33,12 @@ def never() -> None:
 
 
 def test_a_bare_process_has_no_phases_of_a_container() -> None:
-    plan = Plan(benchmarks=({"name": "container_start", "place": (BARE, *NETWORK)},))
+    plan = Plan(benchmarks=({"name": "container_start", "process": (BARE, *NETWORK)},))
     bare, *containers = program_cases(plan, 1)
     assert bare.measures == ("start", "exit", "total")
     assert [case.measures for case in containers] == [PHASES] * len(NETWORK)
     assert [name for name in WORKLOAD.argv(bare.case, 3) if name.startswith("--")] == [
-        "--times=3", "--place=bare", "--container_image=collbench/tools", "--cache=warm"
+        "--times=3", "--process=bare", "--container_image=collbench/tools", "--cache=warm"
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from collbench.workloads.protocol import notes, slices, times, wrong
 #: The program in a container.
 CLOCK = Path(__file__).parents[1] / "_clock"
 
-#: The place without a container, and networks by the place that is a container.
+#: The process without a container, and networks by the one that is in a container.
 BARE, NETWORK = "bare", {f"container:{network}": network for network in ("none", "bridge", "host")}
 
 WORKLOAD = Program(
@@ -23,17 +23,17 @@ WORKLOAD = Program(
     summary="from the engine's call to the first instruction in a container, and its removal; or of a bare process",
     measures=tuple(Measure(name, lambda case: 1, "executions", shown="time")
                    for name in ("create", "start", "exit", "removal", "total")),
-    unmeasured=lambda case: ("create", "removal") if case["place"] == BARE else (),
+    unmeasured=lambda case: ("create", "removal") if case["process"] == BARE else (),
     argv=lambda case, times: (
         sys.executable, "-m", "collbench.launch.engines.docker.start", f"--times={times}",
-        *(f"--{name}={case[name]}" for name in ("place", "container_image", "cache")),
+        *(f"--{name}={case[name]}" for name in ("process", "container_image", "cache")),
     ),
     needs=lambda: None if CLOCK.exists() else "it was not built: reinstall with a C compiler and a static libc",
     parse=times, verify=wrong, notes=notes, slices=slices,
     # seen with Docker Engine 20.10 on two cores
-    computes=lambda case, times: times * (0.4 * float(case["place"] != BARE) + 0.9 * float(case["cache"] == "cold")),
+    computes=lambda case, times: times * (0.4 * float(case["process"] != BARE) + 0.9 * float(case["cache"] == "cold")),
     axes=(
-        parameter("place", "container:bridge", "bare: a process of the host; or a container, with its network",
+        parameter("process", "container:bridge", "bare on the host, or in a container with a network",
                   among=(BARE, *NETWORK), kind="how"),
         parameter("container_image", "collbench/tools", "image of the container, which must be present", kind="how"),
         parameter("cache", "warm", "page cache of the machine before a sample; cold needs root", among=("cold", "warm"),

@@ -110,9 +110,9 @@ def sampled(take: Callable[[], Sample], cold: tuple[str, ...], times: int, check
     return {"ns": ns, "wrong": wrong, "notes": notes, "slices": None}
 
 
-def run(place: str, image: str, cold: bool, times: int, check: StopCheck) -> dict[str, Any]:
+def run(kind: str, image: str, cold: bool, times: int, check: StopCheck) -> dict[str, Any]:
     """What is printed; no container is left. Contention is unknown where an engine works, which looks like others."""
-    if place == BARE:
+    if kind == BARE:
         return sampled(process, (str(CLOCK),) if cold else (), times, check)
     with contextlib.ExitStack() as stack:
         try:
@@ -127,7 +127,7 @@ def run(place: str, image: str, cold: bool, times: int, check: StopCheck) -> dic
         programs = (str(CLOCK), path, "containerd-shim-runc-v2", "conmon")  # what engines start for a container
         files = tuple(filter(None, map(shutil.which, programs))) if cold else ()
         stack.callback(remove_all, engine, at_once=False)
-        result = sampled(partial(container, engine, image, NETWORK[place]), files, times, check)
+        result = sampled(partial(container, engine, image, NETWORK[kind]), files, times, check)
     note = f"{engine.title} with {runtime} and storage driver {facts.get('Driver', 'unknown')}"
     return result | {"notes": (note, *result["notes"]), "slices": msgspec.to_builtins(Stretch(0.0, Waited()))}
 
@@ -153,7 +153,7 @@ def main() -> None:
     flags = arguments(__doc__, WORKLOAD)
     check, cold = in_own_session(), flags.cache == "cold"
     try:
-        printed(lambda: run(flags.place, flags.container_image, cold, flags.times, check), "a sample")
+        printed(lambda: run(flags.process, flags.container_image, cold, flags.times, check), "a sample")
     except (CollbenchError, OSError) as error:
         end(1, str(error))
 
