@@ -33,7 +33,7 @@ from collbench.schema.plan import load_launch_plan
 ROOT = Path(__file__).parents[2]
 #: What a build may need of the clone, as Git has it: nothing that was built here.
 SOURCES = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py", "src", "launch", "containers")
-BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "ca.crt", "*.whl")
+BUILT = shutil.ignore_patterns("__pycache__", "*.so", "_clock", "*.egg-info", "ca.crt", "*.whl")
 #: What pip does after it has fetched what a build needs, which is here already.
 BUILD = "from setuptools import build_meta; import sys; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 #: No engine answers there.
@@ -297,6 +297,9 @@ def test_what_is_in_c_is_built_where_it_can_be_and_only_there(tmp_path: Path, co
     assert done.returncode == 0, done.stderr
     for name in ("_loop", "_stream", "_chase"):
         assert len(list((tmp_path / "lib").rglob(f"{name}.abi3.so"))) == built
+    programs = [*(tmp_path / "lib").rglob("_clock")]
+    assert len(programs) == built
+    assert all(subprocess.check_output([program]).strip().isdigit() for program in programs)
 
 
 def test_without_the_loop_python_measures_and_the_record_says_so() -> None:

@@ -133,7 +133,7 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
 
 
 def _complete(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory and disk space, and without parameters that have no effect; PlanError if it is refused."""
+    """With its memory and disk space, less measures and parameters without effect; PlanError if it is refused."""
 
     def ask(field: str, function: Callable[[Case], AnswerT]) -> AnswerT:
         try:
@@ -146,7 +146,9 @@ def _complete(row: Program, case: ProgramCase) -> ProgramCase:
     for of_row in row.measures:
         ask(f"amount of {of_row.name}", of_row.amount)
     memory, disk, unused = ask("memory", row.memory), ask("disk", row.disk), ask("unused", row.unused)
-    return msgspec.structs.replace(case, memory=memory, disk=disk, case=case.case.without(unused))
+    lacking = ask("unmeasured", row.unmeasured)
+    measures, without = tuple(name for name in case.measures if name not in lacking), case.case.without(unused)
+    return msgspec.structs.replace(case, case=without, measures=measures, memory=memory, disk=disk)
 
 
 def how_to_fit(case: ProgramCase) -> str:

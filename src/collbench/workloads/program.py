@@ -61,9 +61,10 @@ class Program:
     docs/extending.md says what each field is for. None of a function that gives a reason means that there is none.
     Functions that read the `output` of the program may raise where they cannot. One execution takes the samples of a
     case; of a program that is `repeated`, one sample; one whose measures all happen `once` is executed once for a case,
-    without a warm-up. `computes` are core seconds on a server of 2020 (0: not known). All commands of a program that
-    works in `files`, or has `scratch` files, name them relative to its folder. What was added on the cores while it
-    measured in turns (`slices`) is without what it used itself.
+    without a warm-up. All ranks read the output of the `reporter`, or each its own. `computes` are core seconds on a
+    server of 2020 (0: not known). All commands of a program that works in `files`, or has `scratch` files, name them
+    relative to its folder. What was added on the cores while it measured in turns (`slices`) is without what it used
+    itself.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Program:
     disk: Callable[[Case], int] = lambda case: 0
     refuses: Callable[[Case], str | None] = lambda case: None
     unused: Callable[[Case], Collection[str]] = lambda case: ()
+    unmeasured: Callable[[Case], Collection[str]] = lambda case: ()
     seconds: Callable[[Case], float] = lambda case: 0.0
     computes: Callable[[Case, int], float] = lambda case, times: 0.0
     suite: str = ""
@@ -96,6 +98,7 @@ class Program:
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
+    reporter: int | None = None
     notes_stderr: bool = False
     takes_turns: Callable[[Case], bool] = lambda case: False
     slices: Callable[[str], Stretch | None] = lambda output: None

@@ -137,8 +137,8 @@ class Block(nn.Module):
 def resnet56() -> nn.Module:
     """ResNet-56 for CIFAR-10: 6 n + 2 layers with n = 9.
 
-    After He et al. (see `resnet50`), section 4.2, with shortcuts that are padded with zeros (its option A). As Torch has
-    it in the benchmarks of Xu, Shi and Chu (2017): convolutions have biases, no ReLU follows the addition.
+    After He et al. (see `resnet50`), section 4.2, with shortcuts that are padded with zeros (its option A). As Torch
+    has it in the benchmarks of Xu, Shi and Chu (2017): convolutions have biases, no ReLU follows the addition.
     """
     blocks: list[nn.Module] = []
     inputs = 16
