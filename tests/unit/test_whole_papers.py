@@ -218,11 +218,12 @@ def test_curves_are_those_of_the_fastest_cell_of_a_placement(tmp_path: Path) -> 
             multi(1, 2): (5.0, 0.6)}  # fmt: skip
     cells = {case: record for way, (seconds, right) in ways.items()
              for case, record in entries(way, seconds, right).items()}  # fmt: skip
-    columns = tables(observed_run(tmp_path / "run", cells), ZHAO)["training"].by_column
-    assert columns.pop("step") == ["500", "1000"]
-    multiple = {name: values for name, values in columns.items() if name.startswith("single")}
-    assert list(multiple.values()) == [["0.350", "0.700"], ["30.0", "90.0"]], "ten steps of each of two workers"
-    assert len(columns) == 6 and all("2 workers" in name for name in multiple)
+    rows = tables(observed_run(tmp_path / "run", cells), ZHAO)["training"].rows
+    assert [(row[0].split()[-1], *row[2:]) for row in rows] == [
+        ("Single", "500", "0.450", "10.0"), ("Single", "1000", "0.900", "30.0"),
+        ("Multiple", "500", "0.350", "30.0"), ("Multiple", "1000", "0.700", "90.0"),
+        ("Affinity", "500", "0.300", "50.0"), ("Affinity", "1000", "0.600", "150"),
+    ], "ten steps of each worker"  # fmt: skip
     assert tables(trained(tmp_path / "none", ALONE_TRAINING), ZHAO)["training"].rows == ()
 
 

@@ -211,10 +211,10 @@ class Exhibit(_Data, frozen=True, kw_only=True):
     def total(self) -> int:
         return size_of_grid(self.grid)
 
-    def measured(self, items: Sequence[Item]) -> int:
-        """How many of its cells are among these, which are in containers."""
-        taken = (item for item in items if not item.case.where.on_host and any(way.takes(item) for way in self.of))
-        return len({cell for item in taken if (cell := cell_of_grid(self.grid, item)) is not None})
+    def cell(self, item: Item) -> tuple[Scalar, ...] | None:
+        """Which of its cells this is; None: none, or it is on the host."""
+        taken = not item.case.where.on_host and any(way.takes(item) for way in self.of)
+        return cell_of_grid(self.grid, item) if taken else None
 
 
 class Paper(_Data, frozen=True, kw_only=True):

@@ -420,7 +420,8 @@ def exhibits(published: Paper, choices: Sequence[PaperChoice]) -> Table:
     """Every table and figure of a paper: how many of its cells a plan measures in containers."""
     rows = []
     for exhibit in published.exhibits:
-        measured = {choice.name: number for choice in choices if (number := exhibit.measured(choice.items))}
+        cells_of = {choice.name: {exhibit.cell(item) for item in choice.items} - {None} for choice in choices}
+        measured = {name: len(cells) for name, cells in cells_of.items() if cells}
         cells = f"{max(measured.values(), default=0)} of {exhibit.total}"
         rows.append((exhibit.name, exhibit.about, ", ".join(measured) or "-", cells))
     columns = ("in the paper", "shows", "plan", "cells here")

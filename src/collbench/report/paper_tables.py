@@ -86,26 +86,22 @@ def _spread(published: Paper, kind: ContainerKind) -> Table:
 
 
 def _curves(published: Paper, items: Sequence[Item]) -> Table:
-    """Accuracy by step, and the time of ten steps of a worker since the last point: the fastest of each placement."""
+    """Accuracy by step, and the time of ten steps of a worker since the last point: of each figure the fastest cell."""
     trained = [(item, item.cell) for item in items if item.cell and item.cell.medians
                and any(name.startswith(_ACCURACY) for name in item.cell.by_figure)]  # fmt: skip
-    of_places = grouped(((item.case["policy"], item.case["affinity"], bool(item.case["servers"])), (item, cell))
-                        for item, cell in trained)  # fmt: skip
-    fastest = [min(members, key=lambda one: median(one[1].medians)) for members in of_places.values()]
-    columns: dict[str, list[str]] = {"step": []}
-    for item, cell in fastest:
+    rows, shown = list[tuple[str, ...]](), set[int]()
+    for exhibit in published.exhibits:
+        members = [one for one in trained if exhibit.cell(one[0]) is not None and id(one[0]) not in shown]
+        if not members:
+            continue
+        item, cell = min(members, key=lambda one: median(one[1].medians))
+        shown |= {id(one) for one, _ in members}
         accuracy, seconds = _by_step(cell, _ACCURACY), _by_step(cell, _SECONDS)
-        steps = list(seconds)
-        columns["step"] = columns["step"] or list(map(str, steps))
-        before = [(0, 0.0), *zip(steps, seconds.values(), strict=True)]
-        deltas = [10 * item["workers"] * (now - then) / (step - last)
-                  for (last, then), (step, now) in pairwise(before)]  # fmt: skip
-        columns[f"{item.name}: accuracy"] = [f"{value:.3f}" for value in accuracy.values()]
-        columns[f"{item.name}: ten steps (ms)"] = [digits(delta * 1e3) for delta in deltas]
-    if len({len(cells) for cells in columns.values()}) > 1:  # runs with other numbers of steps
-        return Table("", (), ())
-    title = f"training curves of {published.reference}: the fastest of each placement, medians of launches"
-    return Table.of(title, columns if fastest else {})
+        for (last, then), (step, now) in pairwise(((0, 0.0), *seconds.items())):
+            ten = 10 * item["workers"] * (now - then) / (step - last)
+            rows.append((exhibit.about, item.name, str(step), f"{accuracy[step]:.3f}", digits(ten * 1e3)))
+    title = f"training curves of {published.reference}: the fastest cell of each figure, medians of launches"
+    return Table(title, ("figure", "cell", "step", "accuracy", "ten steps (ms)"), tuple(rows))
 
 
 def _by_step(cell: Cell, name: str) -> dict[int, float]:
