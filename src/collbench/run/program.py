@@ -426,7 +426,8 @@ class ProgramRun:
         name, output = self.program.name, finished.output
         read = self._read(lambda: self.program.read(self.case.case, output, finished.wall))
         parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in read.items()})
-        for measure in self.program.measures:
+        measures = self.program.measures_of(self.case.case)
+        for measure in measures:
             samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
             if len(samples) != expected:
                 raise ProgramFailed(f"{name} printed {len(samples)} times of {measure.name}; expected {expected}")
@@ -435,7 +436,7 @@ class ProgramRun:
                     raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure.name}")
         printed = self._read(lambda: self.program.elapsed(self.case.case, output))
         if printed is None:
-            printed = max(sum(parsed[measure.name]) - times * measure.step for measure in self.program.measures)
+            printed = max(sum(parsed[measure.name]) - times * measure.step for measure in measures)
         if printed > finished.wall:
             took = f"its execution took {finished.wall:.4g} s"
             raise ProgramFailed(f"{name} printed times of {printed:.4g} s, and {took}")
@@ -498,7 +499,7 @@ def measure_program(
     return tuple(
         _filled(common, measure, [rank.samples[measure.name] for rank in by_rank],
                 0 if measure.once else plan.warmup, method)
-        for measure in program.measures
+        for measure in program.measures_of(case.case)
     )  # fmt: skip
 
 
