@@ -34,6 +34,8 @@ from collbench.workloads.host.storage import layout, verified
 #: What a test asks of each benchmark: little.
 SMALL: dict[str, dict[str, Any]] = {"dd": {"count": 16}, "ioping": {"mode": "cached", "seconds": 1},
                                     "fio": {"size": "1M", "runtime": 1, "ramp": 0},
+                                    "loading": {"size": "1M", "example": "16k", "compute": 1},
+                                    "checkpoint": {"size": "1M"},
                                     "sysbench_fileio": {"size": "1M", "files": 4, "events": 100}}  # fmt: skip
 
 
@@ -210,7 +212,7 @@ def test_a_cold_file_is_read_once_and_no_more(rw: str, jobs: int, on_disk: Path)
 
 @pytest.mark.parametrize(("name", "parameters"), [
     ("dd", {"bs": 1, "count": 1 << 30}), ("ioping", {"mode": "latency", "count": 1000}), ("fio", {"runtime": 3600}),
-    ("sysbench_fileio", {"events": 100_000_000, "fsync_freq": 1})
+    ("sysbench_fileio", {"events": 100_000_000, "fsync_freq": 1}), ("loading", {"compute": 100_000}),
 ])  # fmt: skip
 def test_a_program_that_takes_too_long_is_ended_and_leaves_no_file(name: str, parameters: dict[str, Any],
                                                                    tmp_path: Path) -> None:  # fmt: skip
@@ -219,7 +221,8 @@ def test_a_program_that_takes_too_long_is_ended_and_leaves_no_file(name: str, pa
 
 
 @pytest.mark.parametrize(("name", "start"), [("dd", "sh .* 1: dd: .*'zeros': "), ("ioping", "ioping .* 2: "),
-                                             ("fio", "fio .* 1: fio: "),
+                                             ("fio", "fio .* 1: fio: "), ("loading", ".* 1: write examples: "),
+                                             ("checkpoint", ".* 1: checkpoint: "),
                                              ("sysbench_fileio", "sh .* 1: FATAL: ")])  # fmt: skip
 def test_a_full_disk_and_a_read_only_folder(name: str, start: str, tmp_path: Path) -> None:
     table = small(name)
@@ -268,7 +271,16 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
     assert calls == [], "another engine does not need it"
 
 
-@pytest.mark.parametrize("arguments", [("dd", "bs=1M", "count=4"), ("fio", "size=4M"), ("sysbench_fileio", "size=4M")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dd", "bs=1M", "count=4"),
+        ("fio", "size=4M"),
+        ("sysbench_fileio", "size=4M"),
+        ("loading", "size=4M", "batch=1"),
+        ("checkpoint", "size=4M"),
+    ],
+)
 def test_a_folder_without_the_space_is_refused_before_it_is_filled(
     arguments: tuple[str, ...], tmp_path: Path, bare_environment: dict[str, str]
 ) -> None:

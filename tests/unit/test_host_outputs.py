@@ -59,7 +59,7 @@ EVENTS = {"sysbench-1.0.20-fileio.txt": 200, "sysbench-1.0.20-cpu.txt": 200, "sy
 
 
 def test_the_suite_is_complete_and_works_in_files() -> None:
-    assert workloads.suites()["io"] == ("copyup", "dd", "fio", "ioping", "sysbench_fileio")
+    assert workloads.suites()["io"] == ("checkpoint", "copyup", "dd", "fio", "ioping", "loading", "sysbench_fileio")
     assert all(workloads.get(name).files for name in workloads.suites()["io"])
 
 

@@ -119,25 +119,30 @@ def each(paths: Sequence[Path], act: Callable[[int], ResultT]) -> list[ResultT]:
     return results
 
 
+def bring(state: str, paths: Sequence[Path]) -> float:
+    """Do what `cached` says. The share of pages in the cache; the process ends where that is not as it should be."""
+    cold, what = state == "cold", paths[0] if len(paths) == 1 else f"{len(paths)} files"
+    try:
+        each(paths, drop if cold else read)
+        sizes, shares = zip(*each(paths, lambda file: (os.fstat(file).st_size, resident(file))), strict=True)
+    except OSError as error:
+        end(1, f"page cache of {error.filename}: {error.strerror}")
+    if cold and kind_of(paths[0]) == "tmpfs":
+        end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
+    share = float(sum(map(mul, sizes, shares)) / max(sum(sizes), 1))
+    if (share if cold else 1 - share) > 0.01:
+        why = "fsync and posix_fadvise(DONTNEED)" if cold else "reading; is there memory for it?"
+        end(1, f"{share:.1%} of {what} is in the page cache after {why}")
+    return share
+
+
 def main() -> None:
     """Do what the arguments say, and print the share."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("state", choices=("cold", "warm"))
     parser.add_argument("path", type=Path, nargs="+")
     flags = parser.parse_args()
-    cold, what = flags.state == "cold", flags.path[0] if len(flags.path) == 1 else f"{len(flags.path)} files"
-    try:
-        each(flags.path, drop if cold else read)
-        sizes, shares = zip(*each(flags.path, lambda file: (os.fstat(file).st_size, resident(file))), strict=True)
-    except OSError as error:
-        end(1, f"page cache of {error.filename}: {error.strerror}")
-    if cold and kind_of(flags.path[0]) == "tmpfs":
-        end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
-    share = sum(map(mul, sizes, shares)) / max(sum(sizes), 1)
-    if (share if cold else 1 - share) > 0.01:
-        why = "fsync and posix_fadvise(DONTNEED)" if cold else "reading; is there memory for it?"
-        end(1, f"{share:.1%} of {what} is in the page cache after {why}")
-    sys.stdout.write(json.dumps({"resident": share}) + "\n")
+    sys.stdout.write(json.dumps({"resident": bring(flags.state, flags.path)}) + "\n")
 
 
 if __name__ == "__main__":
