@@ -221,7 +221,7 @@ def test_a_program_that_takes_too_long_is_ended_and_leaves_no_file(name: str, pa
 
 
 @pytest.mark.parametrize(("name", "start"), [("dd", "sh .* 1: dd: .*'zeros': "), ("ioping", "ioping .* 2: "),
-                                             ("fio", "fio .* 1: fio: "), ("loading", ".* 1: write examples: "),
+                                             ("fio", "fio .* 1: fio: "), ("loading", ".* 1: loading: "),
                                              ("checkpoint", ".* 1: checkpoint: "),
                                              ("sysbench_fileio", "sh .* 1: FATAL: ")])  # fmt: skip
 def test_a_full_disk_and_a_read_only_folder(name: str, start: str, tmp_path: Path) -> None:

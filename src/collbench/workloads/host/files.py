@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import itertools
 import json
 import mmap
 import os
 import sys
 from collections.abc import Callable, Sequence
-from operator import mul
 from pathlib import Path
 from typing import TypeVar
 
@@ -105,17 +103,11 @@ def read(file: int) -> None:
 
 
 def each(paths: Sequence[Path], act: Callable[[int], ResultT]) -> list[ResultT]:
-    """What `act` gives for each open file, also of those in folders. OSError: of the file that it names."""
+    """What `act` gives for each file, opened, also of those in folders. OSError."""
     results = []
-    for path in itertools.chain.from_iterable(sorted(path.iterdir()) if path.is_dir() else (path,) for path in paths):
-        try:
-            file = os.open(path, os.O_RDWR)
-            try:
-                results.append(act(file))
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+    for path in [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else (given,))]:
+        with path.open("r+b") as file:
+            results.append(act(file.fileno()))
     return results
 
 
@@ -124,12 +116,12 @@ def bring(state: str, paths: Sequence[Path]) -> float:
     cold, what = state == "cold", paths[0] if len(paths) == 1 else f"{len(paths)} files"
     try:
         each(paths, drop if cold else read)
-        sizes, shares = zip(*each(paths, lambda file: (os.fstat(file).st_size, resident(file))), strict=True)
+        shares = each(paths, lambda file: (os.fstat(file).st_size, resident(file)))
     except OSError as error:
-        end(1, f"page cache of {error.filename}: {error.strerror}")
+        end(1, f"page cache of {error.filename or what}: {error.strerror}")
     if cold and kind_of(paths[0]) == "tmpfs":
         end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
-    share = float(sum(map(mul, sizes, shares)) / max(sum(sizes), 1))
+    share = sum(size * part for size, part in shares) / max(sum(size for size, _ in shares), 1)
     if (share if cold else 1 - share) > 0.01:
         why = "fsync and posix_fadvise(DONTNEED)" if cold else "reading; is there memory for it?"
         end(1, f"{share:.1%} of {what} is in the page cache after {why}")

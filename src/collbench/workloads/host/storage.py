@@ -72,8 +72,8 @@ PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
 FLUSHES = Software("fio", "fio", oldest=(3, 38))
 
 
-def directions(case: Case) -> tuple[str, ...]:
-    return tuple(name for name in ("read", "write") if name in case["rw"] or case["rw"].endswith("rw"))
+def directions(case: Case) -> list[str]:
+    return [name for name in ("read", "write") if name in case["rw"] or case["rw"].endswith("rw")]
 
 
 def _mixed(case: Case) -> bool:
@@ -82,10 +82,6 @@ def _mixed(case: Case) -> bool:
 
 def _flushes(case: Case) -> bool:
     return bool(case["fsync"]) and "write" in directions(case)
-
-
-def _files(case: Case) -> tuple[str, ...]:
-    return tuple(f"data.{number}" for number in range(case["jobs"]))
 
 
 def _jobs(case: Case) -> tuple[str, ...]:
@@ -153,7 +149,7 @@ def _fio_seconds(output: str) -> Mapping[str, Sequence[float]]:
     sides = {name: reported[name] for name in ("read", "write") if reported[name]["total_ios"]}
     for name, side in sides.items():
         seconds[name if len(sides) > 1 else "request"] = [side["runtime"] * 1e-3 / side["total_ios"]]
-        seconds |= _percentiles(f"{name}_" if len(sides) > 1 else "", side["clat_ns"])
+        seconds |= _percentiles(f"{name}_" * (len(sides) > 1), side["clat_ns"])
     return seconds | (_percentiles("sync_", reported["sync"]["lat_ns"]) if _syncs(reported) else {})
 
 
@@ -166,10 +162,7 @@ def _syncs(reported: Mapping[str, Any]) -> int:
 
 
 def _fio_wrong(case: Case, output: str) -> int:
-    """Whether fio met an error, made no request of a kind asked for, ended early, or read cold files twice.
-
-    With fsync, also whether it flushed more or less often than after so many writes.
-    """
+    """Whether fio met an error, lacks requests of a kind, ended early, read cold files twice, or flushed too often."""
     reported = _job_in(output)
     sides = [reported[name] for name in directions(case)]
     early, twice = max(side["runtime"] for side in sides) * 1e-3 < SHORTEST * case["runtime"], False
@@ -177,12 +170,11 @@ def _fio_wrong(case: Case, output: str) -> int:
         left = case["size"] - sum(side["io_bytes"] for side in sides)
         slack = case["jobs"] * case["bs"]  # of each file, a block that is not whole is left out or completed
         early, twice = early and left >= slack, -left >= slack
-    flushed = 0.0
+    none, often = any(side["total_ios"] < 1 for side in sides), False
     if _flushes(case):
-        expected = reported["write"]["total_ios"] / case["fsync"]  # of each job, the last ones may be left out
-        flushed = max(abs(_syncs(reported) - expected) - 2 * case["jobs"] - 0.1 * expected, 0.0)
-    none = any(side["total_ios"] < 1 for side in sides)
-    return sum((reported["error"] != 0, none, early, twice, flushed > 0))
+        expected = reported["write"]["total_ios"] / case["fsync"]  # a job may leave one out at each end
+        often = abs(_syncs(reported) - expected) > 2 * case["jobs"] + 0.1 * expected
+    return sum((reported["error"] != 0, none, early, twice, often))
 
 
 def _fio_ms(output: str) -> int:
@@ -218,9 +210,8 @@ def _fio_refuses(case: Case) -> str | None:
 
 def _fio_unused(case: Case) -> Sequence[str]:
     """O_DIRECT passes the page cache by; cold files are measured from the first request on."""
-    mixed = () if _mixed(case) else ("read_percent",)
-    return (*mixed, *(() if _flushes(case) else ("fsync",)),
-            *(("cache",) if case["direct"] else ("ramp",) if _cold(case) else ()))  # fmt: skip
+    used = {"read_percent": _mixed(case), "fsync": _flushes(case), "cache": not case["direct"], "ramp": not _cold(case)}
+    return [name for name, effective in used.items() if not effective]
 
 
 def _fio_lacks(case: Case, folder: Path) -> str | None:
@@ -252,7 +243,8 @@ FIO = Program(
     argv=_fio_argv, parse=_fio_seconds, verify=_fio_wrong, notes=_fio_notes, refuses=_fio_refuses, lacks=_fio_lacks,
     elapsed=lambda case, output: _fio_ms(output) * 1e-3 + _ramp(case),
     files=True, disk=lambda case: int(case["size"]), prepare=lambda case: (layout(case),),
-    before=lambda case: () if case["direct"] else (cached(case["cache"], *_files(case)),),
+    before=lambda case: () if case["direct"] else (
+        cached(case["cache"], *(f"data.{number}" for number in range(case["jobs"]))),),
     unused=_fio_unused,
     # with the writing of the file, at so many bytes a second on a device that is neither fast nor slow
     seconds=lambda case: float(case["runtime"] + _ramp(case) + case["size"] / 5e8),

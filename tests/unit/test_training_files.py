@@ -17,7 +17,8 @@ from tests.unit.made_files import case_of, in_memory, measured, mounted
 
 from collbench import workloads
 from collbench.report.numbers import rate
-from collbench.workloads.host import checkpoint, files, loading
+from collbench.workloads.host import files, training_files
+from collbench.workloads.host.training_files import checkpoint, loading, read_examples, write_examples
 
 EXAMPLE, EXAMPLES = 4096, 10
 
@@ -35,12 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def spoilt(numbers: Sequence[int] = range(1, EXAMPLES + 1)) -> int:
-    return loading.load(list(numbers), EXAMPLE)
+    return read_examples(numbers, EXAMPLE)
 
 
 def test_an_example_that_changed_is_noticed(folder: Path) -> None:
     """A byte, another example in its place, its end, and one of zeros."""
-    loading.write(EXAMPLE * EXAMPLES + 1, EXAMPLE)
+    write_examples(EXAMPLE * EXAMPLES + 1, EXAMPLE)
     first, second, third, fourth = paths = [folder / "examples" / str(number) for number in range(1, 5)]
     assert len(list((folder / "examples").iterdir())) == EXAMPLES and spoilt() == 0
     assert len({path.read_bytes()[8:-8] for path in paths}) == len(paths), "none is like another"
@@ -78,7 +79,7 @@ class Readers:
         pass
 
     def submit(self, read: Callable[..., int], numbers: list[int], example: int) -> Any:
-        assert read is loading.load and example == EXAMPLE
+        assert read is read_examples and example == EXAMPLE
         self.given += [numbers] if numbers else []
 
         def result() -> int:
@@ -99,11 +100,11 @@ def test_an_epoch_has_every_example_once_and_its_trainer_waits(monkeypatch: pyte
     orders = []
     for _ in range(8):
         readers = Readers(clock)
-        monkeypatch.setattr(loading, "ProcessPoolExecutor", lambda *_, made=readers: made)
+        monkeypatch.setattr(training_files, "ProcessPoolExecutor", lambda *_, made=readers: made)
         clock.ns = 1  # a clock at 0 has not begun
         flags = argparse.Namespace(size=EXAMPLE * EXAMPLES, example=EXAMPLE, batch=3, readers=1, compute=50)
-        result = loading.train(flags)
-        assert result["wrong"] == 9 and result["ns"] == 270_000_000
+        result = loading(flags)
+        assert result["wrong"] == 9 and result["ns"] == {"epoch": [270_000_000]}
         assert result["utilisation"] == pytest.approx(150 / 170)
         assert readers.ahead == [2, 2, 1]
         orders.append([number for batch in readers.given for number in batch])
@@ -113,7 +114,7 @@ def test_an_epoch_has_every_example_once_and_its_trainer_waits(monkeypatch: pyte
 
 def test_an_output_of_loading_is_read_as_bytes_a_second_and_per_cent() -> None:
     row, case = workloads.get("loading"), case_of("loading", size="100M", example="1M", batch=16)
-    output = json.dumps({"ns": 2_000_000_000, "utilisation": 0.875, "wrong": 3})
+    output = json.dumps({"ns": {"epoch": [2_000_000_000]}, "utilisation": 0.875, "wrong": 3})
     seconds, (epoch, utilisation) = row.parse(output), row.measures_of(case)
     assert (row.verify(case, output), row.elapsed(case, output)) == (3, 2.0)
     assert epoch.work(case).amount == 96 << 20, "whole batches"
@@ -130,10 +131,14 @@ def test_memory_of_warm_examples_is_counted() -> None:
 # Checkpoints ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shards", "bs"), [(1, 4096), (3, 1000)])
+def written(size: int, shards: int, cache: str) -> dict[str, Any]:
+    return checkpoint(argparse.Namespace(size=size, shards=shards, cache=cache))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize(("cache", "share"), [("cold", 0.0), ("warm", 1.0)])
-def test_a_checkpoint_is_read_as_it_was_written(folder: Path, shards: int, bs: int, cache: str, share: float) -> None:
-    result = checkpoint.run(3 << 18, shards, bs, cache)
+def test_a_checkpoint_is_read_as_it_was_written(folder: Path, shards: int, cache: str, share: float) -> None:
+    result = written(3 << 18, shards, cache)
     assert (result["wrong"], result["figures"]) == (0, {"resident": share})
     assert set(result["ns"]) == {"write", "read"} and all(ns > 0 for (ns,) in result["ns"].values())
     assert list(folder.iterdir()) == []
@@ -153,18 +158,17 @@ def test_a_shard_that_changed_is_noticed(
             paths[0].write_bytes(b"")
         return 0.0
 
-    monkeypatch.setattr(checkpoint, "bring", bring)
-    assert checkpoint.run(1 << 20, 2, 65_536, "cold")["wrong"] >= 1
+    monkeypatch.setattr(training_files, "bring", bring)
+    assert written(1 << 20, 2, "cold")["wrong"] >= 1
 
 
 def test_what_has_no_space_is_an_error_and_never_a_short_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a part of the last request could be written."""
     (folder / "full").mkdir()
-    with mounted(folder / "full", "tmpfs", f"size={(64 << 10) + 4096}") as full:
-        monkeypatch.chdir(full)
+    with mounted(folder / "full", "tmpfs", f"size={(64 << 10) + 4096}") as full, monkeypatch.context() as there:
+        there.chdir(full)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            checkpoint.run((64 << 10) + 8192, 1, 1 << 20, "warm")
-        monkeypatch.chdir(folder)
+            written((64 << 10) + 8192, 1, "warm")
 
 
 @pytest.mark.parametrize("table", [
