@@ -63,9 +63,10 @@ class Program:
     docs/extending.md says what each field is for. None of a function that gives a reason means that there is none.
     Functions that read the `output` of the program may raise where they cannot. One execution takes the samples of a
     case; of a program that is `repeated`, one sample; one whose measures all happen `once` is executed once for a case,
-    without a warm-up. `computes` are core seconds on a server of 2020 (0: not known). All commands of a program that
-    works in `files`, or has `scratch` files, name them relative to its folder. What was added on the cores while it
-    measured in turns (`slices`) is without what it used itself.
+    without a warm-up. All ranks read the output of the `reporter`, or each its own. `computes` are core seconds on a
+    server of 2020 (0: not known). All commands of a program that works in `files`, or has `scratch` files, name them
+    relative to its folder. What was added on the cores while it measured in turns (`slices`) is without what it used
+    itself.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Program:
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
+    reporter: int | None = None
     notes_stderr: bool = False
     takes_turns: Callable[[Case], bool] = lambda case: False
     slices: Callable[[str], Stretch | None] = lambda output: None
@@ -145,6 +147,9 @@ class Program:
             return (self.name,)
         return tuple(alternatives.use(self.name, value) for value in alternatives.chosen(benchmark))
 
+
+#: Double-precision operations a second of a core of a server of 2020, about, for plans.
+CORE_FLOPS = 3.5e10
 
 #: The value of a parameter that counts threads: as many as the process has cores.
 ALL_CORES = 0

@@ -82,7 +82,7 @@ def resident(file: int) -> float:
         return 0.0
     pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
     libc = ctypes.CDLL(None, use_errno=True)
-    with mmap.mmap(file, size) as mapping:  # which touches no page
+    with mmap.mmap(file, size, access=mmap.ACCESS_COPY) as mapping:  # which touches no page
         first = ctypes.c_char.from_buffer(mapping)
         failed = libc.mincore(ctypes.byref(first), ctypes.c_size_t(size), pages)
         del first
