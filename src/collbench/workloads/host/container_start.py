@@ -20,7 +20,6 @@ BARE, NETWORK = "bare", {f"container:{network}": network for network in ("none",
 
 
 def _phase(name: str, of_container: bool = False) -> Measure:
-    """Of every process, or of one in a container alone."""
     return Measure(name, lambda case: 1, "executions", shown="time",
                    applies=lambda case: not of_container or case["process"] != BARE)  # fmt: skip
 
