@@ -431,7 +431,7 @@ class ProgramRun:
         name, output = self.program.name, finished.output
         read = self._read(lambda: self.program.read(self.case.case, output, finished.wall))
         parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in read.items()})
-        measures = [measure for measure in self.program.measures if measure.name in self.case.measures]
+        measures = self.program.measures_of(self.case.case)
         for measure in measures:
             samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
             if len(samples) != expected:
@@ -504,7 +504,7 @@ def measure_program(
     return tuple(
         _filled(common, measure, [rank.samples[measure.name] for rank in by_rank],
                 0 if measure.once else plan.warmup, method)
-        for measure in program.measures if measure.name in case.measures
+        for measure in program.measures_of(case.case)
     )  # fmt: skip
 
 

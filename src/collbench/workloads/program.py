@@ -28,7 +28,8 @@ class Unreadable(Exception):
 class Measure:
     """A quantity that the program times. A sample is the time for `amount(case)` of `unit`.
 
-    What happens only `once` in an execution gives one sample. Times that are printed are multiples of `step` (s).
+    What happens only `once` in an execution gives one sample. Times that are printed are multiples of `step` (s). Cases
+    to which it does not apply have no such measure.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Measure:
     shown: Shown = "rate"
     once: bool = False
     step: float = 0.0
+    applies: Callable[[Case], bool] = lambda case: True
 
     def work(self, case: Case) -> Work:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
@@ -90,7 +92,6 @@ class Program:
     disk: Callable[[Case], int] = lambda case: 0
     refuses: Callable[[Case], str | None] = lambda case: None
     unused: Callable[[Case], Collection[str]] = lambda case: ()
-    unmeasured: Callable[[Case], Collection[str]] = lambda case: ()
     seconds: Callable[[Case], float] = lambda case: 0.0
     computes: Callable[[Case, int], float] = lambda case, times: 0.0
     suite: str = ""
@@ -109,6 +110,9 @@ class Program:
     def read(self, case: Case, output: str, wall: float) -> Mapping[str, Sequence[float]]:
         """Seconds of each sample, by measure, of an execution that took `wall` (s)."""
         return self.parse(output)
+
+    def measures_of(self, case: Case) -> tuple[Measure, ...]:
+        return tuple(measure for measure in self.measures if measure.applies(case))
 
     @property
     def once(self) -> bool:

@@ -18,12 +18,16 @@ CLOCK = Path(__file__).parents[1] / "_clock"
 #: The process without a container, and networks by the one that is in a container.
 BARE, NETWORK = "bare", {f"container:{network}": network for network in ("none", "bridge", "host")}
 
+
+def _phase(name: str, of_container: bool = False) -> Measure:
+    return Measure(name, lambda case: 1, "executions", shown="time",
+                   applies=lambda case: not of_container or case["process"] != BARE)  # fmt: skip
+
+
 WORKLOAD = Program(
     name="container_start", suite="containers", title="start of a container",
     summary="from the engine's call to the first instruction in a container, and its removal; or of a bare process",
-    measures=tuple(Measure(name, lambda case: 1, "executions", shown="time")
-                   for name in ("create", "start", "exit", "removal", "total")),
-    unmeasured=lambda case: ("create", "removal") if case["process"] == BARE else (),
+    measures=(_phase("create", True), _phase("start"), _phase("exit"), _phase("removal", True), _phase("total")),
     argv=lambda case, times: (
         sys.executable, "-m", "collbench.launch.engines.docker.start", f"--times={times}",
         *(f"--{name}={case[name]}" for name in ("process", "container_image", "cache")),
