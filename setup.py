@@ -4,6 +4,7 @@ from pathlib import Path
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
 
 #: What an installed collbench needs beside its code: launch plans, Dockerfiles, and what installs it in an image.
 SHIPPED = (
@@ -47,6 +48,32 @@ YARDSTICKS = Extension(
     py_limited_api=True,
     optional=True,
 )
+# A program: static, so that it is the same in every image.
+CLOCK = Extension(
+    "collbench.workloads._clock",
+    sources=["src/collbench/workloads/_clock.c"],
+    extra_compile_args=["-O2", *FLAGS],
+    extra_link_args=["-static"],
+    optional=True,
+)
+
+
+class BuildParts(build_ext):
+    """Links `CLOCK` as a program, which has no suffix, and all others as modules."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The path of a part, relative to the folder of packages."""
+        is_program = fullname.rpartition(".")[2] == CLOCK.name.rpartition(".")[2]
+        return str(Path(*fullname.split("."))) if is_program else super().get_ext_filename(fullname)
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile and link a part."""
+        if ext is not CLOCK:
+            super().build_extension(ext)
+            return
+        path = Path(self.get_ext_fullpath(ext.name))
+        objects = self.compiler.compile(ext.sources, self.build_temp, extra_postargs=ext.extra_compile_args)
+        self.compiler.link_executable(objects, path.name, str(path.parent), extra_postargs=ext.extra_link_args)
 
 
 class BuildSourceTree(Command):
@@ -88,7 +115,7 @@ class BuildSourceTree(Command):
 
 build.sub_commands.append(("build_source_tree", None))
 setup(
-    ext_modules=[LOOP, STREAM, CHASE, YARDSTICKS],
-    cmdclass={"build_source_tree": BuildSourceTree},
+    ext_modules=[LOOP, STREAM, CHASE, YARDSTICKS, CLOCK],
+    cmdclass={"build_ext": BuildParts, "build_source_tree": BuildSourceTree},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

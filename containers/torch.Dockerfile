@@ -28,7 +28,7 @@ RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/whe
  && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _chase, _stream"
 
 FROM ${BASE}
-RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/* \
+RUN apt-get update && apt-get install -y --no-install-recommends python3 qperf && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin collbench
 COPY --from=build /opt/collbench /opt/collbench
 ENV PATH=/opt/collbench/bin:$PATH

@@ -109,6 +109,51 @@ def test_a_command_is_the_same_file_on_the_host_and_in_a_container(
     assert folders() == before
 
 
+def suite_of_starts(*words: str) -> subprocess.Popen[str]:
+    command = ("-m", "collbench", "suite", "container_start", "--style", "json", *words)
+    return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def starting(engine: Docker) -> list[dict[str, Any]]:
+    """Containers that container_start has made."""
+    return [made for made in engine.labelled() if made["Command"].startswith("/_clock")]
+
+
+@pytest.mark.docker
+def test_phases_of_containers_and_of_a_bare_process(clean: Started) -> None:
+    need(clean, "tools")
+    with suite_of_starts("process=bare,container:none,container:host", "-n", "2", "-w", "0") as process:
+        out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, err
+    records = json.loads(out)["records"]
+    assert {record["status"] for record in records} == {"ok"}, records
+    cases = [(record["case"]["how"]["process"], record["case"]["what"]["measure"]) for record in records]
+    measured = {kind: [measure for other, measure in cases if other == kind] for kind, _ in cases}
+    phases = ["create", "start", "exit", "removal", "total"]
+    assert measured == {"bare": ["start", "exit", "total"], "container:none": phases, "container:host": phases}
+    assert starting(clean.engine) == []
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_starts_that_are_ended_leave_no_container(clean: Started, number: signal.Signals) -> None:
+    need(clean, "tools")
+    with suite_of_starts("process=container:none", "-n", "10000") as process:
+        try:
+            wait_for(lambda: starting(clean.engine))
+        finally:
+            process.send_signal(number)
+            process.communicate(timeout=LIMIT)
+    found: list[bool] = []  # between two samples there is none either
+
+    def none_for_a_second() -> bool:
+        found.append(starting(clean.engine) == [])
+        time.sleep(0.1)
+        return len(found) >= 10 and all(found[-10:])
+
+    wait_for(none_for_a_second)
+
+
 @pytest.mark.docker
 def test_the_filter_of_system_calls_is_the_engines_or_none(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "tools")

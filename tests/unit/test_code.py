@@ -104,9 +104,13 @@ def cases(**benchmark: Any) -> list[Case]:
 @pytest.mark.parametrize(
     ("benchmark", "lacking"),
     [
-        ({"name": "fio"}, [{"cache"}]),
-        ({"name": "fio", "ramp": (0, 2)}, [{"cache"}, {"cache"}]),
-        ({"name": "fio", "direct": 0, "cache": ("cold", "warm"), "ramp": (0, 2)}, [{"ramp"}, set(), set()]),
+        ({"name": "fio"}, [{"cache", "read_percent", "fsync"}]),
+        ({"name": "fio", "ramp": (0, 2)}, [{"cache", "read_percent", "fsync"}] * 2),
+        ({"name": "fio", "rw": "randrw", "fsync": (0, 8)}, [{"cache", "fsync"}, {"cache"}]),
+        (
+            {"name": "fio", "rw": "randrw", "direct": 0, "cache": ("cold", "warm"), "ramp": (0, 2), "fsync": 1},
+            [{"ramp"}, set(), set()],
+        ),
         ({"name": "ioping", "count": (5, 10)}, [{"seconds"}, {"seconds"}]),
         ({"name": "ioping", "mode": ("cached", "direct"), "count": (5, 10)}, [{"count"}, {"count"}]),
         ({"name": "linpack"}, [set()]),

@@ -16,7 +16,7 @@ from tests.unit.made_program_runs import launches_of, program, program_case
 from tests.unit.made_runs import experiment, image, library, made_case, spread, write_run
 
 from collbench.analysis.factors import find_factor
-from collbench.analysis.pairs import Pair, within
+from collbench.analysis.pairs import Pair, own_sides, within
 from collbench.analysis.runs import observe
 from collbench.errors import RequestError
 from collbench.schema.case import Case
@@ -108,6 +108,20 @@ OVERLAY, VOLUME = ((program_case(storage=name), program_case("multi", "strict", 
                    for name in ("overlay", "volume"))  # fmt: skip
 ON_STORAGES = dict(zip((*OVERLAY, *VOLUME), (1.0, 1.5, 1.0, 1.2), strict=True))
 FREE = program_case("multi", "strict", storage="volume", seccomp="unconfined")
+
+
+def test_the_sides_of_a_run_are_its_ways_and_not_its_measures(tmp_path: Path) -> None:
+    ways = {
+        Case(workload="container_start", what={"measure": measure}, how={"process": process, "cache": cache}): seconds
+        for measure in ("start", "total")
+        for process, seconds in (("bare", 1e-3), ("container:none", 0.4))
+        for cache in ("cold", "warm")
+    }
+    found = own_sides(observe(written(tmp_path / "run", ways)))
+    assert {(pair.base_name, pair.other_name) for pair in found} == {("bare", "container:none")}
+    assert len(found) == 4
+    alone = {case: seconds for case, seconds in ways.items() if (case["process"], case["cache"]) == ("bare", "warm")}
+    assert own_sides(observe(written(tmp_path / "alone", alone))) == []
 
 
 def test_storages_are_compared_place_by_place_and_the_reverse(tmp_path: Path, compare: Collbench) -> None:

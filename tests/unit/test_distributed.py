@@ -188,7 +188,10 @@ def test_without_a_gpu_of_its_own_a_rank_skips_the_case() -> None:
 
 #: What one process alone prints.
 ALONE = {"ns": [5_000_000_000], "steps": [40], "applied": [], "bytes": [], "accuracy": 0.5, "loss": 1.23456789,
-         "data": "made-up 60000 x 784"}  # fmt: skip
+         "data": "made-up 60000 x 784", "curve": [[20, 2_000_000_000, 0.25], [40, 5_000_000_000, 0.5]]}  # fmt: skip
+
+#: The figures of its curve.
+CURVE = {"accuracy at step 20": 0.25, "seconds at step 20": 2.0, "accuracy at step 40": 0.5, "seconds at step 40": 5.0}
 
 #: Two servers and two workers.
 SHARED = ALONE | {"steps": [25, 15], "applied": [40, 40], "bytes": [440, 317_600]}
@@ -252,7 +255,7 @@ def test_a_case_of_servers_has_a_worker_and_its_command_names_every_parameter() 
 def test_a_sample_is_the_time_of_all_steps() -> None:
     case, output = of_servers(4, servers=2), json.dumps(SHARED)
     assert SERVERS.parse(output) == {"steps": [5.0]}
-    assert SERVERS.figures(case, output) == {"accuracy": 0.5, "steps of worker 0": 25, "steps of worker 1": 15,
+    assert SERVERS.figures(case, output) == CURVE | {"accuracy": 0.5, "steps of worker 0": 25, "steps of worker 1": 15,
                                              "bytes of server 0": 440, "bytes of server 1": 317_600}  # fmt: skip
     assert "made-up 60000 x 784" in SERVERS.notes(output)[0]
     assert SERVERS.measures[0].work(case).amount == 40
@@ -264,7 +267,7 @@ def test_a_sample_is_the_time_of_all_steps() -> None:
 def test_the_loss_can_be_repeated_with_one_worker_only() -> None:
     assert SERVERS.repeatable(of_servers(), json.dumps(ALONE)) == {"loss": 1.23457}
     assert SERVERS.repeatable(of_servers(4, servers=2), json.dumps(SHARED)) == {}
-    assert SERVERS.figures(of_servers(), json.dumps(ALONE)) == {"accuracy": 0.5}
+    assert SERVERS.figures(of_servers(), json.dumps(ALONE)) == CURVE | {"accuracy": 0.5}
 
 
 @pytest.mark.parametrize(("fields", "reason"), [({}, None), ({"steps": [39]}, r" 1 wrong value$"),
@@ -346,6 +349,9 @@ def test_every_step_is_taken_once(servers: int, workers: int, shard: str, held: 
     assert sum(result["steps"]) == 40 and len(result["steps"]) == workers
     assert (result["applied"], result["bytes"]) == ([40] * servers, held)
     assert result["ns"][0] > 0 and result["accuracy"] >= 0.05
+    marks, times, right = zip(*result["curve"], strict=True)
+    assert (marks, times[-1], right[-1]) == (tuple(range(4, 41, 4)), result["ns"][0], result["accuracy"])
+    assert sorted(times) == list(times) and len(set(right)) > 1
 
 
 @in_torch

@@ -371,7 +371,9 @@ def test_workloads_are_listed_with_their_measures_and_sizes() -> None:
     for name in workloads.names():
         row = workloads.get(name)
         measures, size, *_ = documented[f"`{name}`"]
-        assert measures.startswith(", ".join(f"`{measure.name}`" for measure in row.measures))
+        usually = Case(workload=name, what={axis.name: axis.neutral for axis in row.axes})
+        assert measures.startswith(", ".join(f"`{measure.name}`" for measure in row.measures_of(usually)))
+        assert all(f"`{measure.name}`" in PAGES["plans.md"] for measure in row.measures)
         depends = "4 times the last-level cache" in size  # on the machine
         assert depends or all(f"`{usual}`" in size for usual in row.sizes)
     fields = rows(section("extending.md", "A workload"), "field", "in the example", "meaning")

@@ -34,6 +34,8 @@ from collbench.workloads.host.storage import layout, verified
 #: What a test asks of each benchmark: little.
 SMALL: dict[str, dict[str, Any]] = {"dd": {"count": 16}, "ioping": {"mode": "cached", "seconds": 1},
                                     "fio": {"size": "1M", "runtime": 1, "ramp": 0},
+                                    "loading": {"size": "1M", "example": "16k", "compute": 1},
+                                    "checkpoint": {"size": "1M"},
                                     "sysbench_fileio": {"size": "1M", "files": 4, "events": 100}}  # fmt: skip
 
 
@@ -100,6 +102,8 @@ def test_a_benchmark_is_measured_and_leaves_no_file(name: str, tmp_path: Path) -
     ("ioping", {"mode": "cached"}), ("ioping", {"mode": "direct"}), ("ioping", {"mode": "latency", "count": 2}),
     ("fio", {"rw": "randwrite"}), ("fio", {"rw": "write", "ioengine": "libaio", "depth": 4}),
     ("fio", {"ioengine": "io_uring", "depth": 4}), ("fio", {"rw": "read", "direct": 0, "cache": "warm"}),
+    ("fio", {"rw": "randrw", "jobs": 2}), ("fio", {"rw": "rw", "read_percent": 70, "direct": 0, "cache": "warm"}),
+    ("fio", {"rw": "randwrite", "jobs": 2, "fsync": 8}),
 ])  # fmt: skip
 def test_every_way_is_measured_and_leaves_no_file(name: str, parameters: dict[str, Any], tmp_path: Path) -> None:
     table = small(name, **parameters)
@@ -113,7 +117,7 @@ def test_every_way_is_measured_and_leaves_no_file(name: str, parameters: dict[st
 def test_what_was_in_the_page_cache_before_is_in_the_record(on_disk: Path, cache: str, resident: float) -> None:
     records = measured(small("fio", direct=0, cache=cache), on_disk)
     shares = {record.case["measure"]: record.check.figures["resident"] for record in records if record.check}
-    assert shares == {"request": resident, "p99": resident}
+    assert shares == dict.fromkeys(("request", "p50", "p99", "p99.9"), resident)
 
 
 def test_cold_is_skipped_where_files_are_in_memory() -> None:
@@ -123,18 +127,28 @@ def test_cold_is_skipped_where_files_are_in_memory() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rw", ["write", "randwrite"])
-def test_the_pass_that_verifies_notices_what_was_spoilt_after_its_writes(rw: str, tmp_path: Path) -> None:
-    case = case_of(**small("fio", rw=rw, direct=0))
+@pytest.mark.parametrize(("rw", "jobs"), [("write", 1), ("randwrite", 2), ("randrw", 2)])
+def test_the_pass_that_verifies_notices_what_was_spoilt_after_its_writes(rw: str, jobs: int, tmp_path: Path) -> None:
+    case = case_of(**small("fio", rw=rw, jobs=jobs, direct=0))
     step = verified(case)
     printed(layout(case).argv, tmp_path)
     printed((*step.argv, "--do_verify=0"), tmp_path)
     assert step.figures(printed((*step.argv, "--verify_only=1"), tmp_path)) == {}
-    data = bytearray((tmp_path / "data").read_bytes())
+    spoilt = tmp_path / f"data.{case['jobs'] - 1}"
+    data = bytearray(spoilt.read_bytes())
     data[len(data) // 2 + 100] ^= 1
-    (tmp_path / "data").write_bytes(data)
-    with pytest.raises(ProgramFailed, match=r" 1: crc32c: .* 524288"):
+    spoilt.write_bytes(data)
+    with pytest.raises(ProgramFailed, match=rf" 1: crc32c: .* {len(data) // 2}"):
         printed((*step.argv, "--verify_only=1"), tmp_path)
+
+
+@pytest.mark.parametrize(("size", "jobs"), [(1_000_001, 1), (3 << 20, 2)])
+def test_files_of_fio_are_written_to_their_last_byte(size: int, jobs: int, tmp_path: Path) -> None:
+    """What is only allocated is read as zeros, without a request to the device."""
+    printed(layout(case_of(**small("fio", size=size, jobs=jobs))).argv, tmp_path)
+    paths = sorted(tmp_path.iterdir())
+    assert [path.stat().st_size for path in paths] == [size // jobs] * jobs
+    assert all(any(path.read_bytes()[-100:]) for path in paths)
 
 
 def test_every_sample_of_dd_writes_a_new_file_and_trying_direct_io_none(folder: Path, put: Put) -> None:
@@ -183,21 +197,22 @@ def test_a_time_that_is_longer_than_the_execution_fails(name: str, parameters: d
                                                         folder: Path, put: Put) -> None:  # fmt: skip
     table = small(name, **parameters)
     (folder.parent / "output").write_text(output, encoding="utf-8")
-    put(name.removesuffix("_fileio"), f"test -e data || echo data > data; exec cat {folder.parent}/output")
+    put(name.removesuffix("_fileio"), f"test -e data.0 || echo data > data.0; exec cat {folder.parent}/output")
     status, reason = outcome(table, folder)
     assert status == "failed" and " took " in reason
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rw", ["read", "randread"])
-def test_a_cold_file_is_read_once_and_no_more(rw: str, on_disk: Path) -> None:
+@pytest.mark.parametrize("rw", ["read", "randread", "randrw"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cold_file_is_read_once_and_no_more(rw: str, jobs: int, on_disk: Path) -> None:
     """The pass ends before its second is over, in the rest of which requests would be to the page cache."""
-    assert outcome(small("fio", rw=rw, direct=0, cache="cold", size="4M", bs="64k"), on_disk) == OK
+    assert outcome(small("fio", rw=rw, jobs=jobs, direct=0, cache="cold", size="4M", bs="64k"), on_disk) == OK
 
 
 @pytest.mark.parametrize(("name", "parameters"), [
     ("dd", {"bs": 1, "count": 1 << 30}), ("ioping", {"mode": "latency", "count": 1000}), ("fio", {"runtime": 3600}),
-    ("sysbench_fileio", {"events": 100_000_000, "fsync_freq": 1})
+    ("sysbench_fileio", {"events": 100_000_000, "fsync_freq": 1}), ("loading", {"compute": 100_000}),
 ])  # fmt: skip
 def test_a_program_that_takes_too_long_is_ended_and_leaves_no_file(name: str, parameters: dict[str, Any],
                                                                    tmp_path: Path) -> None:  # fmt: skip
@@ -206,7 +221,8 @@ def test_a_program_that_takes_too_long_is_ended_and_leaves_no_file(name: str, pa
 
 
 @pytest.mark.parametrize(("name", "start"), [("dd", "sh .* 1: dd: .*'zeros': "), ("ioping", "ioping .* 2: "),
-                                             ("fio", "fio .* 1: fio: "),
+                                             ("fio", "fio .* 1: fio: "), ("loading", ".* 1: loading: "),
+                                             ("checkpoint", ".* 1: checkpoint: "),
                                              ("sysbench_fileio", "sh .* 1: FATAL: ")])  # fmt: skip
 def test_a_full_disk_and_a_read_only_folder(name: str, start: str, tmp_path: Path) -> None:
     table = small(name)
@@ -255,7 +271,16 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
     assert calls == [], "another engine does not need it"
 
 
-@pytest.mark.parametrize("arguments", [("dd", "bs=1M", "count=4"), ("fio", "size=4M"), ("sysbench_fileio", "size=4M")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dd", "bs=1M", "count=4"),
+        ("fio", "size=4M"),
+        ("sysbench_fileio", "size=4M"),
+        ("loading", "size=4M", "batch=1"),
+        ("checkpoint", "size=4M"),
+    ],
+)
 def test_a_folder_without_the_space_is_refused_before_it_is_filled(
     arguments: tuple[str, ...], tmp_path: Path, bare_environment: dict[str, str]
 ) -> None:
@@ -331,6 +356,18 @@ def test_a_state_that_is_not_reached_is_an_error(state: str, share: str, undone:
     monkeypatch.setattr(*undone, lambda file: None)
     code, out, err = run(state, file)
     assert (code, out) == (1, "") and err.startswith(share) and f" of {file} " in err
+
+
+def test_the_share_of_several_files_is_that_of_all_their_pages(file: Path, run: Run) -> None:
+    """Also of all files in a folder. One that is missing is named."""
+    other = file.parent / "other"
+    other.write_bytes(os.urandom(3 * PAGES * mmap.PAGESIZE))
+    for paths in ((file, other), (file.parent,)):
+        for state, share in (("cold", 0.0), ("warm", 1.0)):
+            assert run(state, *paths)[:2] == (0, json.dumps({"resident": share}) + "\n")
+            assert resident(file) == resident(other) == share
+    code, _, err = run("cold", file, file.parent / "none")
+    assert code == 1 and f" {file.parent}/none: " in err
 
 
 def test_files_in_memory_cannot_be_cold_but_warm(run: Run, tmp_path: Path) -> None:

@@ -359,8 +359,10 @@ PAPER = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
 
 
 def test_plans_for_a_gpu() -> None:
-    """That of the paper has its sizes, and expands without a GPU and on one; affinity is that of the GPU."""
-    expanded = expand(PAPER, lambda engine: machine(1, 4))
+    """That of the paper has its sizes, and is refused without a GPU, or skips all; affinity is that of the GPU."""
+    with pytest.raises(PlanError, match="device gpu"):
+        expand(PAPER, lambda engine: machine(1, 4))
+    expanded = expand(msgspec.structs.replace(PAPER, unusable="skip"), lambda engine: machine(1, 4))
     assert all("GPU" in placement.note and not placement.gpus for placement in expanded.placements.values())
     assert [(cell.policy, cell.image) for cell in expanded.cells] == [("host", "openmpi"), ("multi", "openmpi")]
     cases = {identity for cases in expanded.expected.values() for identity in cases}

@@ -15,6 +15,11 @@ from tests.unit.made_programs import script
 
 from collbench import workloads
 
+
+def percentiles(prefix: str, *ns: int) -> dict[str, float]:
+    return {f"{prefix}{name}": value * 1e-9 for name, value in zip(("p50", "p99", "p99.9"), ns, strict=True)}
+
+
 #: By stored output: the benchmark, its parameters, and the seconds in it by measure.
 STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "dd-9.1-1M.txt": ("dd", {"count": 16}, {"write": 0.00151052}),
@@ -22,14 +27,19 @@ STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "ioping-1.3-latency.txt": ("ioping", {"count": 4}, {"request": 592329e-9 / 3}),
     "ioping-1.3-cached.txt": ("ioping", {"mode": "cached", "seconds": 1}, {"request": 963565752e-9 / 881215}),
     "ioping-1.3-direct.txt": ("ioping", {"mode": "direct", "seconds": 1}, {"request": 988905434e-9 / 17464}),
-    "fio-3.33-psync.json": ("fio", {"runtime": 1}, {"request": 1.001 / 17480, "p99": 98816e-9}),
+    "fio-3.33-psync.json": ("fio", {"runtime": 1}, {"request": 1.001 / 17480, **percentiles("", 53504, 98816, 232448)}),
     "fio-3.33-libaio.json": (
         "fio", {"rw": "randwrite", "ioengine": "libaio", "depth": 4, "runtime": 1},
-        {"request": 1.001 / 54050, "p99": 103936e-9},
+        {"request": 1.001 / 54050, **percentiles("", 52480, 103936, 2088960)},
     ),
     "fio-3.33-io_uring.json": (
         "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0, "cache": "warm", "runtime": 1},
-        {"request": 1.001 / 200109, "p99": 191e-9},
+        {"request": 1.001 / 200109, **percentiles("", 101, 191, 700)},
+    ),
+    "fio-3.42-mixed.json": (
+        "fio", {"rw": "randrw", "read_percent": 70, "fsync": 8, "jobs": 2, "size": "64M", "runtime": 1},
+        {"read": 1.001 / 11838, **percentiles("read_", 84480, 374784, 3063808), "write": 1.001 / 5134,
+         **percentiles("write_", 94720, 456704, 2408448), **percentiles("sync_", 138240, 1368064, 4620288)},
     ),
     "sysbench-1.0.20-fileio.txt": (
         "sysbench_fileio", {"size": "1M", "files": 4, "events": 200, "threads": 2}, {"total": 0.0067}
@@ -49,7 +59,7 @@ EVENTS = {"sysbench-1.0.20-fileio.txt": 200, "sysbench-1.0.20-cpu.txt": 200, "sy
 
 
 def test_the_suite_is_complete_and_works_in_files() -> None:
-    assert workloads.suites()["io"] == ("copyup", "dd", "fio", "ioping", "sysbench_fileio")
+    assert workloads.suites()["io"] == ("checkpoint", "copyup", "dd", "fio", "ioping", "loading", "sysbench_fileio")
     assert all(workloads.get(name).files for name in workloads.suites()["io"])
 
 
@@ -99,6 +109,17 @@ def test_dd_before_it_printed_two_units_and_with_an_exponent() -> None:
         ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(total_ios=0)), 1),
         ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(runtime=500)), 1),
         ("fio-3.33-psync.json", stored("fio-3.33-libaio.json"), 2),  # writes where reads were asked for
+        # all were reads, so that nothing was flushed either; and once more after each read, as before fio 3.38
+        (
+            "fio-3.42-mixed.json",
+            changed(stored("fio-3.42-mixed.json"), lambda job: job["write"].update(total_ios=0)),
+            2,
+        ),
+        (
+            "fio-3.42-mixed.json",
+            changed(stored("fio-3.42-mixed.json"), lambda job: job["sync"].update(total_ios=2100)),
+            1,
+        ),
     ],
 )
 def test_less_than_was_asked_for_is_wrong(file: str, text: str, wrong: int) -> None:
@@ -123,10 +144,56 @@ def test_a_cold_file_is_read_once(size: int, runtime: int, wrong: int) -> None:
     assert workloads.get("fio").verify(case, stored("fio-3.33-io_uring.json")) == wrong
 
 
-def test_a_pass_of_a_few_milliseconds_is_noted() -> None:
-    notes = workloads.get("fio").notes
-    short = changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(runtime=99))
-    assert [len(notes(text)) for text in (short, stored("fio-3.33-psync.json"))] == [1, 0]
+@pytest.mark.parametrize("rw", ["randrw", "read"])
+def test_a_cold_file_of_each_job_is_read_once(rw: str) -> None:
+    """Reads and writes together make the pass; a block of each file may be left out."""
+    mixed = json.loads(stored("fio-3.42-mixed.json"))["jobs"][0]
+    total = mixed["read"]["io_bytes"] + (mixed["write"]["io_bytes"] if rw == "randrw" else 0)
+    for left, wrong in ((0, 0), (8191, 0), (8192, 1), (-8191, 0), (-8192, 1)):
+        case = case_of("fio", rw=rw, jobs=1, direct=0, size=total + left, runtime=2)
+        case = case.having(jobs=2)
+        assert workloads.get("fio").verify(case, stored("fio-3.42-mixed.json")) == wrong
+
+
+def test_short_runs_are_noted() -> None:
+    """Milliseconds, and so few requests that none is above the percentile."""
+    notes, text = workloads.get("fio").notes, stored("fio-3.33-psync.json")
+    short = changed(text, lambda job: job["read"].update(runtime=99))
+    few = changed(text, lambda job: job["read"].update(total_ios=999))
+    assert [len(notes(of)) for of in (short, few, text, stored("fio-3.42-mixed.json"))] == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("parameters", "names"), [
+    ({}, ["request"]), ({"rw": "read", "fsync": 1}, ["request"]), ({"rw": "write", "fsync": 1}, ["request", "sync_"]),
+    ({"rw": "randrw"}, ["read", "write"]), ({"rw": "rw", "fsync": 1}, ["read", "write", "sync_"]),
+])  # fmt: skip
+def test_measures_are_those_of_the_requests(parameters: dict[str, Any], names: list[str]) -> None:
+    """Of random ones requests a second, of others bytes."""
+    case = case_of("fio", bs="64k", **parameters)
+    measures = workloads.get("fio").measures_of(case)
+    prefixes = ["" if name == "request" else f"{name.removesuffix('_')}_" for name in names]
+    expected = [f"{prefix}{name}" for prefix in prefixes for name in percentiles("", 0, 0, 0)]
+    assert sorted(measure.name for measure in measures) == sorted(
+        [*expected, *(name for name in names if not name.endswith("_"))]
+    )
+    rates = {(work.unit, work.amount) for measure in measures if (work := measure.work(case)).shown == "rate"}
+    assert rates == {("requests", 1) if "rand" in case["rw"] else ("bytes", 65_536)}
+
+
+@pytest.mark.parametrize(("parameters", "needed"), [
+    ({"rw": "randrw"}, True), ({"ioengine": "io_uring", "depth": 2}, True), ({"ioengine": "io_uring"}, False),
+    ({"ioengine": "libaio", "depth": 2}, False), ({"rw": "randread"}, False), ({"rw": "randrw", "fsync": 0}, False),
+])  # fmt: skip
+@pytest.mark.parametrize("version", ["3.37", "3.38"])
+def test_fsync_of_a_version_that_flushes_too_often_is_skipped(
+    parameters: dict[str, Any], needed: bool, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.workloads.software._version", lambda software, path: version)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("collbench.workloads.host.storage.no_direct", lambda folder: None)
+    monkeypatch.setattr("collbench.workloads.host.storage.no_io_uring", lambda: None)
+    lacks = workloads.get("fio").lacks(case_of("fio", **({"rw": "randwrite", "fsync": 8} | parameters)), tmp_path)
+    assert (lacks is not None) == (needed and version == "3.37")
 
 
 @pytest.mark.parametrize("file", EVENTS)
@@ -172,9 +239,9 @@ def test_the_commands_say_everything() -> None:
     assert commands["ioping-1.3-cached.txt"] == ("ioping", "-B", "-C", "-R", "-w", "1", ".")
     assert commands["ioping-1.3-direct.txt"] == ("ioping", "-B", "-D", "-R", "-w", "1", ".")
     assert commands["fio-3.33-libaio.json"] == (
-        "fio", "--name=collbench", "--filename=data", "--rw=randwrite", "--bs=4096", "--size=1073741824",
-        "--ioengine=libaio", "--iodepth=4", "--direct=1", "--thread", "--output-format=json", "--time_based",
-        "--runtime=1", "--ramp_time=2", "--invalidate=0",
+        "fio", "--name=collbench", "--rw=randwrite", "--bs=4096", "--filename_format=data.$jobnum", "--size=1073741824",
+        "--numjobs=1", "--group_reporting", "--thread", "--output-format=json", "--ioengine=libaio", "--iodepth=4",
+        "--direct=1", "--time_based", "--runtime=1", "--ramp_time=2", "--invalidate=0",
     )  # fmt: skip
     assert commands["sysbench-1.0.20-fileio.txt"] == (
         "sysbench", "fileio", "--threads=2", "--events=200", "--time=0", "--file-num=4", "--file-total-size=1048576",
@@ -207,14 +274,14 @@ def test_a_cold_file_is_measured_from_the_first_request_to_its_end() -> None:
         for direct, cache in ((0, "cold"), (0, "warm"), (1, "cold"))
     }
     based = ("--time_based", "--runtime=10", "--ramp_time=2")
-    assert timed == {(0, "cold"): ("--output-format=json", "--runtime=10", "--ramp_time=0"),
+    assert timed == {(0, "cold"): ("--direct=0", "--runtime=10", "--ramp_time=0"),
                      (0, "warm"): based, (1, "cold"): based}  # fmt: skip
 
 
 def test_the_page_cache_is_set_before_each_sample_where_it_is_used() -> None:
     before = workloads.get("fio").before
     (step,) = before(case_of("fio", direct=0, cache="warm"))
-    assert (step.argv[-2:], step.figures('{"resident": 0.25}')) == (("warm", "data"), {"resident": 0.25})
+    assert (step.argv[-2:], step.figures('{"resident": 0.25}')) == (("warm", "data.0"), {"resident": 0.25})
     assert before(case_of("fio", direct=1)) == ()
 
 
@@ -226,7 +293,13 @@ def test_what_can_be_is_not_refused() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "lacks"),
-    [({}, True), ({"bs": 3 * PAGESIZE}, False), ({"rw": "read"}, False), ({"cache": "warm"}, False)],
+    [
+        ({}, True),
+        ({"rw": "randrw"}, True),
+        ({"bs": 3 * PAGESIZE}, False),
+        ({"rw": "read"}, False),
+        ({"cache": "warm"}, False),
+    ],
 )
 def test_a_cold_page_is_read_by_one_request(parameters: dict[str, Any], lacks: bool, tmp_path: Path) -> None:
     """Of smaller ones at random all but the first would find it in the cache."""
@@ -252,8 +325,10 @@ def test_a_write_is_verified_in_a_pass_of_its_own_and_a_read_is_not() -> None:
     after = workloads.get("fio").after
     (step,) = after(case_of("fio", rw="write"))
     assert {"--verify=crc32c", "--do_verify=1", f"--io_size={64 << 20}"} < set(step.argv)
-    (step,) = after(case_of("fio", rw="randwrite", size="1M"))
-    assert "--io_size=1048576" in step.argv
+    (step,) = after(case_of("fio", rw="randwrite", size="1M", jobs=2))
+    assert "--io_size=524288" in step.argv
+    pure = [next(word for word in after(case_of("fio", rw=rw))[0].argv if "rw=" in word) for rw in ("rw", "randrw")]
+    assert pure == ["--rw=write", "--rw=randwrite"]
     assert [after(case_of("fio", rw=rw)) for rw in ("read", "randread")] == [(), ()]
     with pytest.raises(ValueError, match="84"):
         step.figures(changed(stored("fio-3.33-libaio.json"), lambda job: job.update(error=84)))

@@ -24,7 +24,6 @@ from collbench.launch.placement import Placement, place
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import Core, Topology, TopologyGpu
 from collbench.registry import dockerfiles
-from collbench.schema.axes import sizes_in_bytes
 from collbench.schema.plan import Plan, load_launch_plan, load_plan
 
 ROOT = Path(__file__).parents[2]
@@ -60,14 +59,6 @@ def test_the_whole_2021_experiment_has_for_each_image_the_backends_that_it_can_s
     for cell, placement in placements.items():
         assert len(placement.gpus) == cell.ranks - cell.servers
         assert placement.slots[0].gpu == (None if cell.servers else "GPU-a")
-
-
-def test_the_cpu_plan_moves_the_same() -> None:
-    cpu, gpu = (
-        (plan.collectives, sizes_in_bytes(plan["sizes"]), plan.iters, plan.workers, plan.policies, plan.isolation)
-        for plan in map(load_launch_plan, (ROOT / "launch" / "choi2021.toml", OF_2021))
-    )
-    assert cpu == gpu
 
 
 def test_the_smoke_plan_is_one_for_run_and_skips_what_is_not_there() -> None:

@@ -27,12 +27,13 @@ from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.images import Recipe, pack
 from collbench.launch.probe import sources
 from collbench.registry import dockerfiles, find_dockerfile, find_layer, find_plan, plans
+from collbench.report.paper import papers
 from collbench.schema.plan import load_launch_plan
 
 ROOT = Path(__file__).parents[2]
 #: What a build may need of the clone, as Git has it: nothing that was built here.
 SOURCES = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py", "src", "launch", "containers")
-BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "ca.crt", "*.whl")
+BUILT = shutil.ignore_patterns("__pycache__", "*.so", "_clock", "*.egg-info", "ca.crt", "*.whl")
 #: What pip does after it has fetched what a build needs, which is here already.
 BUILD = "from setuptools import build_meta; import sys; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 #: No engine answers there.
@@ -249,10 +250,11 @@ def test_unknown_names_are_answered_with_the_nearest_and_the_list(
 
 @pytest.mark.usefixtures("here")
 def test_plans_are_listed_with_the_command_that_takes_them(collbench: Collbench) -> None:
-    *listed, last = collbench("plan").stdout.splitlines()
-    assert listed[0].split()[:3] == ["collbench", "launch", "choi2021"]
+    *listed, of_papers, last = collbench("plan").stdout.splitlines()
+    assert listed[0].split()[:3] == ["collbench", "launch", "choi2021-cpu"]
     (other,) = (line for line in listed if line.startswith("collbench run "))
     assert (other.split()[2], len(listed)) == ("choi2021-gpu-smoke", len(plans()))
+    assert all(reference in of_papers for reference in papers())
     assert last.endswith(f" {ROOT / 'launch'}.")
 
 
@@ -295,6 +297,9 @@ def test_what_is_in_c_is_built_where_it_can_be_and_only_there(tmp_path: Path, co
     assert done.returncode == 0, done.stderr
     for name in ("_loop", "_stream", "_chase"):
         assert len(list((tmp_path / "lib").rglob(f"{name}.abi3.so"))) == built
+    programs = [*(tmp_path / "lib").rglob("_clock")]
+    assert len(programs) == built
+    assert all(subprocess.check_output([program]).strip().isdigit() for program in programs)
 
 
 def test_without_the_loop_python_measures_and_the_record_says_so() -> None:

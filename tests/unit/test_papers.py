@@ -12,7 +12,7 @@ from tests.unit import made_runs
 from tests.unit.made_papers import conv, copy, gemm, gpu_launch, judged, rnn, sysbench, write
 from tests.unit.made_runs import Entry, image, library, made_case, made_record, spread, with_facts, write_run
 
-from collbench.analysis.conclusions import JudgedConclusion, PartVerdict, decide, judge, planned_conclusions
+from collbench.analysis.conclusions import JudgedConclusion, PartVerdict, decide, judge
 from collbench.analysis.papers import Item, Needs, Selector, decode, items_of, kinds_of, library_name, workers
 from collbench.analysis.results import joined
 from collbench.analysis.runs import Observed, observe
@@ -312,32 +312,28 @@ ALONE_TRAINING = {ONE_PROCESS: 1.0}
 def training(way: Way) -> Case:
     policy, servers, workers, shard = way
     case = Case(workload="parameter_server", what={"steps": 1000}, how={"servers": servers, "shard": shard})
-    where = {} if policy == "host" else {"engine": "docker", "policy": policy, "isolation": "strict"}
+    affinity = "unpinned" if policy == "single" or not servers else "near"
+    where = (
+        {"engine": "docker", "policy": policy, "isolation": "strict", "affinity": affinity} if policy != "host" else {}
+    )
     return case.having(**where, image="torch", measure="steps", ranks=workers + servers)
 
 
-def measured_training(way: Way, seconds: list[float]) -> list[Entry]:
-    work = Work(amount=1000, unit="steps")
-    return [made_record(training(way), launch, time, work=work, **ALONE) for launch, time in enumerate(seconds)]
+def measured_training(way: Way, seconds: list[float], **where: str) -> dict[Case, list[Entry]]:
+    case, work = training(way).having(**where), Work(amount=1000, unit="steps")
+    return {case: [made_record(case, launch, time, work=work, **ALONE) for launch, time in enumerate(seconds)]}
 
 
 def trained(path: Path, times: Mapping[Way, float], share: float = 0.001) -> Observed:
     """A run in which these ways take so many times the time of one process in a container."""
-    return observed_run(path, {training(way): measured_training(
-        way, spread(2.0 * ratio, 10, 0.001 if ratio == 1.0 else share)) for way, ratio in times.items()})  # fmt: skip
+    cells: dict[Case, list[Entry]] = {}
+    for way, ratio in times.items():
+        cells |= measured_training(way, spread(2.0 * ratio, 10, 0.001 if ratio == 1.0 else share))
+    return observed_run(path, cells)
 
 
-def without_reasons(observed: Observed, number: int) -> tuple[PartVerdict, ...]:
-    """The parts of a conclusion, as if containers were not pinned."""
-    published = paper(ZHAO)
-    conclusions = [
-        msgspec.structs.replace(one, parts=tuple(msgspec.structs.replace(part, lacking="") for part in one.parts))
-        for one in published.conclusions
-    ]
-    published = msgspec.structs.replace(published, conclusions=tuple(conclusions))
-    (judgement,) = (one for one in judge(published, kinds_of([observed], published)[0])
-                    if one.conclusion.number == number)  # fmt: skip
-    return judgement.parts
+def parts_of(observed: Observed, number: int) -> tuple[PartVerdict, ...]:
+    return judged(ZHAO, observed)[number].parts
 
 
 def single(servers: int, workers: int, shard: str = "variable") -> Way:
@@ -356,8 +352,11 @@ def grid(*policies: str, of_one: float = 1.0, ratio: float = 1.2, shard: str = "
 
 @pytest.mark.parametrize(
     ("number", "times", "share", "verdict"),
-    [(3, ALONE_TRAINING | {single(1, 2): 1.5, single(1, 4): 0.8, multi(1, 4): 0.7}, 0.001, ABSENT),
-     (4, {single(1, 2): 1.0, multi(1, 2): 0.7}, 0.001, ABSENT),
+    [(3, ALONE_TRAINING | {single(1, 2): 1.5, single(1, 4): 0.8, multi(1, 4): 0.7}, 0.001, HOLDS),
+     (3, ALONE_TRAINING | {single(1, 2): 0.8, multi(1, 4): 1.2}, 0.001, OPEN),
+     (4, {single(1, 2): 1.0, multi(1, 2): 0.7}, 0.001, OPEN), (4, {single(1, 2): 1.0, multi(1, 2): 1.4}, 0.001, FAILS),
+     (4, {way(1, workers): time for workers in range(1, 25) for way, time in ((single, 1.0), (multi, 0.7))}, 0.001,
+      HOLDS),
      (5, grid("single", "multi"), 0.001, HOLDS), (5, grid("single"), 0.001, OPEN),
      (5, {single(1, 2): 1.0, single(2, 2): 1.2, single(3, 2): 0.9}, 0.001, FAILS),
      (5, {single(1, 2): 1.0, single(2, 2): 1.05}, 0.3, OPEN),
@@ -379,14 +378,14 @@ def test_conclusions_each_way(tmp_path: Path, number: int, times: dict[Way, floa
      (grid("single", "multi", of_one=1.4, ratio=1.5), [FAILS, FAILS])],
 )  # fmt: skip
 def test_a_part_of_the_grid_refutes_no_existence(tmp_path: Path, times: dict[Way, float], parts: list[str]) -> None:
-    """Docker Multiple and Docker CPU Affinity against Docker Single, if containers were not pinned."""
-    existing = without_reasons(trained(tmp_path / "run", ALONE_TRAINING | times), 3)
+    """Docker Multiple and Docker CPU Affinity against Docker Single."""
+    existing = parts_of(trained(tmp_path / "run", ALONE_TRAINING | times), 3)
     assert [part.verdict for part in existing] == parts
 
 
 def test_what_was_not_measured_of_the_grid_is_known_and_a_side_that_no_claim_has(tmp_path: Path) -> None:
     observed = trained(tmp_path / "run", ALONE_TRAINING | {single(1, 1): 1.5, single(1, 2): 1.5})
-    multiple, _ = without_reasons(observed, 3)
+    multiple, _ = parts_of(observed, 3)
     assert (multiple.verdict, multiple.against, multiple.total) == (OPEN, 2, 72)
     assert multiple.missing == {"servers": (2, 3), "workers": tuple(range(3, 25))}
     one_side = {("host", 1, 2, "variable"): 1.0, multi(1, 2): 1.1, multi(1, 4): 1.2}
@@ -395,41 +394,38 @@ def test_what_was_not_measured_of_the_grid_is_known_and_a_side_that_no_claim_has
     assert [one.values["policy"] for one in judgements[4].parts[0].absent] == ["single"]
 
 
-def test_pinned_containers_have_a_reason_and_no_verdict(tmp_path: Path) -> None:
-    judgements = judged(ZHAO, trained(tmp_path / "run", ALONE_TRAINING | {single(1, 2): 1.5, multi(1, 2): 1.5}))
-    for one in (judgements[3], judgements[4]):
-        assert one.verdict == ABSENT and all(part.part.lacking for part in one.parts)
-        assert {evidence.verdict for evidence in one.evidence} == {ABSENT}
-    assert len(judgements[3].evidence) == 2
+def test_pinned_and_unpinned_containers_are_other_cells(tmp_path: Path) -> None:
+    """Docker Multiple is unpinned, Docker CPU Affinity pinned; the other combinations decide nothing."""
 
+    def cells(of_single: str, of_multi: str) -> dict[Case, list[Entry]]:
+        fast = spread(1.0, 10, 0.001)
+        return (measured_training(ONE_PROCESS, spread(2.0, 10, 0.001))
+                | measured_training(single(1, 2), fast, affinity=of_single)
+                | measured_training(multi(1, 2), fast, affinity=of_multi))  # fmt: skip
 
-def test_a_part_that_no_run_can_show_leaves_no_verdict_to_the_others(tmp_path: Path) -> None:
-    published = paper(ZHAO)
-    third, fifth = published.conclusions[2], published.conclusions[4]
-    both = msgspec.structs.replace(fifth, parts=(third.parts[0], *fifth.parts))
-    changed = msgspec.structs.replace(published, conclusions=(fifth, both))
-    observed = trained(tmp_path / "run", ALONE_TRAINING | {single(1, 2): 1.5, single(2, 2): 1.0})
-    assert [one.verdict for one in judge(changed, kinds_of([observed], changed)[0])] == [FAILS, ABSENT]
-    assert [one.can_refute for one in planned_conclusions(changed, items_of(observed))] == [True, False]
+    crossed = observed_run(tmp_path / "crossed", cells("near", "unpinned"))
+    assert {one.verdict for number in (3, 4, 5) for one in parts_of(crossed, number)} == {ABSENT}
+    named = observed_run(tmp_path / "named", cells("unpinned", "near"))
+    assert [one.verdict for one in parts_of(named, 3)] == [HOLDS, HOLDS]
 
 
 def test_the_host_what_failed_and_more_ranks_than_cores_decide_nothing(tmp_path: Path) -> None:
     observed = trained(tmp_path / "run", {single(1, 2): 1.0, multi(1, 2): 1.5})
-    (idle,), (crowded,) = (without_reasons(run, 4) for run in (observed, with_facts(observed, oversubscribed=True)))
+    (idle,), (crowded,) = (parts_of(run, 4) for run in (observed, with_facts(observed, oversubscribed=True)))
     assert (idle.verdict, crowded.verdict) == (FAILS, ABSENT)
     assert [one.reason for one in crowded.evidence] == ["crowded"]
     times = ALONE_TRAINING | {("host", 1, 2, "variable"): 0.5, ("host", 2, 2, "variable"): 0.2}
     assert set(verdicts(judged(ZHAO, trained(tmp_path / "host", times))).values()) == {ABSENT}
-    alone: Cells = {training(ONE_PROCESS): measured_training(ONE_PROCESS, [2.0] * 8)}
+    alone = measured_training(ONE_PROCESS, [2.0] * 8)
     failed = observed_run(tmp_path / "failed", {**alone, training(single(1, 2)): ["killed"] * 8})
-    part, *_ = without_reasons(failed, 3)
+    part, *_ = parts_of(failed, 3)
     assert (part.verdict, part.evidence[0].reason) == (ABSENT, "not comparable")
     assert "killed" in str(part.evidence[0].why)
 
 
 def test_a_way_is_named() -> None:
-    names = {ONE_PROCESS: "multi strict, one process", ("host", 1, 1, "variable"): "host, 1 server, 1 worker",
-             single(2, 4, "even"): "single strict, 2 servers (even), 4 workers"}  # fmt: skip
+    names = {ONE_PROCESS: "multi strict unpinned, one process", ("host", 1, 1, "variable"): "host, 1 server, 1 worker",
+             single(2, 4, "even"): "single strict unpinned, 2 servers (even), 4 workers"}  # fmt: skip
     assert {way: Item(training(way)).name for way in names} == names
 
 

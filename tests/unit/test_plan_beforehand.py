@@ -70,7 +70,13 @@ def test_a_budget_is_spent_and_a_floor_is_reached() -> None:
 
 @pytest.mark.parametrize(
     ("name", "minutes", "last"),
-    [("storage", 32, "copyup"), ("ddp-cpu", 105, "min"), ("zhao2018-ps", 40, "min"), ("train", 30, "min")],
+    [
+        ("storage", 32, "copyup"),
+        ("ddp-cpu", 105, "min"),
+        ("zhao2018-ps", 45, "min"),
+        ("xu2017-train", 30, "min"),
+        ("xu2017-linpack", 150, "min"),
+    ],
 )
 def test_shipped_plans_take_about_as_long_as_they_took(name: str, minutes: float, last: str) -> None:
     """On two cores, where most time of a training is that of processes that import torch. copyup tells no time."""
@@ -260,5 +266,5 @@ def test_plan_and_launch_say_it_once(
 
 def test_plans_that_come_with_collbench_have_no_idle_keys() -> None:
     """On a machine that has all that they ask for."""
-    for name in ("quick", "suite-quick", "xu2017", "zhao2018-sysbench", "storage", "seccomp", "ladder"):
+    for name in ("quick", "suite-quick", "xu2017-io", "zhao2018-sysbench", "storage", "seccomp", "ladder"):
         assert ignored_keys(on_cores(load_launch_plan(find_plan(name)), 256)) == ()

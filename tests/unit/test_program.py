@@ -81,7 +81,10 @@ REFUSED: list[tuple[str, dict[str, Any], int]] = [
     ("stream", {"size": 81, "arrays": "any"}, 1), ("stream", {"size": 1, "arrays": "any"}, 1),
     ("fio", {"depth": 2}, 1), ("fio", {"depth": 2, "ioengine": "libaio", "direct": 0}, 1),
     ("fio", {"cache": "warm"}, 1), ("fio", {"size": 4095}, 1), ("fio", {"ioengine": "posixaio"}, 1),
-    ("fio", {"direct": 2}, 1), ("fio", {"bs": "4x"}, 1),
+    ("fio", {"direct": 2}, 1), ("fio", {"bs": "4x"}, 1), ("fio", {"jobs": 3}, 1),
+    ("fio", {"jobs": 4, "size": 8192}, 1), ("fio", {"rw": "rw", "direct": 0}, 1), ("fio", {"read_percent": 100}, 1),
+    ("loading", {"example": 4100}, 1), ("loading", {"size": "31M"}, 1), ("checkpoint", {"size": "1M", "shards": 3}, 1),
+    ("checkpoint", {"size": 0}, 1),
     ("ioping", {"count": 1}, 1),  # the first request is left out
     ("ioping", {"mode": "warm"}, 1), ("dd", {"count": 0}, 1), ("sysbench_fileio", {"size": "1M"}, 1),
     ("sysbench_fileio", {"events": 0}, 1), ("deepbench_gemm", {"problem": "7680x5481x2560_NN"}, 1),

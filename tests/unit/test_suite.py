@@ -65,7 +65,7 @@ def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> Non
     ("words", "named"),
     [
         ("sysbench_cpo", ("'sysbench_cpo' ", " sysbench_cpu?")),
-        ("threads=1", ("no benchmark ", "suites cpu")),
+        ("threads=1", ("no benchmark ", "suites containers, cpu")),
         ("sysbench_cpu treads=1", ("treads=1: sysbench_cpu ", "'treads'", " threads?")),
         ("sysbench_cpu size=1M", ("size=1M: sysbench_cpu ", "'size'")),
         ("sysbench_cpu threads=one", ("benchmark sysbench_cpu: threads 'one': ", "default 1 ")),

@@ -151,7 +151,7 @@ def test_a_file_with_the_wrong_hash_fails_the_case_with_one_message(
 
 
 def test_the_plan_trains_the_networks_of_the_paper_on_both_sides() -> None:
-    expanded = expand(load_launch_plan(find_plan("train"), "train"), lambda engine: machine(1, 4))
+    expanded = expand(load_launch_plan(find_plan("xu2017-train")), lambda engine: machine(1, 4))
     assert [cell.policy for cell in expanded.cells] == ["host", "multi"]
     for cases in expanded.expected.values():
         assert sorted({(case["network"], case["measure"]) for case in cases}) == [

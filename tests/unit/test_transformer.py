@@ -55,7 +55,7 @@ def test_memory_is_that_of_both_moments() -> None:
 
 
 def test_the_plan_trains_on_gpus_beside_the_all_reduces_that_foretell_it() -> None:
-    expanded = expand(load_launch_plan(find_plan("transformer"), "transformer"), lambda engine: with_gpus(1, 16, 4))
+    expanded = expand(load_launch_plan(find_plan("ddp-gpu"), "ddp-gpu"), lambda engine: with_gpus(1, 16, 4))
     assert {(cell.policy, cell.ranks) for cell in expanded.cells} == {
         (policy, ranks) for policy in ("host", "multi", "single") for ranks in (1, 2, 4)}  # fmt: skip
     for cases in expanded.expected.values():

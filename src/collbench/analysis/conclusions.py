@@ -39,7 +39,7 @@ VERDICTS: tuple[ConclusionVerdict, ...] = get_args(ConclusionVerdict)
 EvidenceGap = Literal["", "references", "crowded", "devices", "not alternated", "not comparable", "launches"]
 
 #: Axes in which two ways to place ranks, and two libraries, may differ, unless a part says that they are equal.
-_FREE = ("policy", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "align", "cadence")
+_FREE = ("policy", "affinity", "ranks", "servers", "shard", "image", "backend", "driver", "staging", "align", "cadence")
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ class PartVerdict:
     @property
     def can_confirm(self) -> bool:
         """Whether enough cells are left to confirm the part."""
-        return not self.part.lacking and not self.absent and self.support + self.open >= self.needed
+        return not self.absent and self.support + self.open >= self.needed
 
     @property
     def can_refute(self) -> bool:
-        return not self.part.lacking and self.against + self.open > self.total - self.needed
+        return self.against + self.open > self.total - self.needed
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class JudgedConclusion:
 
     @property
     def can_refute(self) -> bool:
-        return any(part.can_refute for part in self.parts) and not any(part.part.lacking for part in self.parts)
+        return any(part.can_refute for part in self.parts)
 
 
 def decide(support: int, against: int, total: int, needs: Needs) -> ConclusionVerdict:
@@ -193,7 +193,7 @@ def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> Judge
 def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> ConclusionVerdict:
     verdicts = [part.verdict for part in parts]
     unmeasured = verdicts.count("not measured")
-    if any(part.part.lacking for part in parts) or unmeasured == len(parts):
+    if unmeasured == len(parts):
         return "not measured"
     if "does not hold here" in verdicts:
         return "does not hold here"
@@ -237,8 +237,6 @@ def _of_part(
         evidence = [_of_claim(part, cell, compared[id(cell)]) for cell in claims]
     else:
         evidence = [_tested(_read(cell, compared[id(cell)], part.of), part, groups) for cell in claims]
-    if part.lacking:
-        evidence = [replace(item, verdict="not measured") for item in evidence]
     there = [any(map(selector.takes, kind.items)) for selector in part.selectors] if part.than else [claims, *others]
     absent = tuple(selector for selector, known in zip(part.selectors, there, strict=True) if not known)
     held = [replace(item, verdict=None) for item in chain.from_iterable(groups)]
@@ -256,7 +254,7 @@ def _counted(
               for verdicts in known if verdicts]  # fmt: skip
     total = max(part.total, len(usable))
     support, against = usable.count("holds here"), usable.count("does not hold here")
-    verdict = decide(support, against, total, part.needs) if usable and not part.lacking else "not measured"
+    verdict = decide(support, against, total, part.needs) if usable else "not measured"
     missing = {
         name: lacking for number, (name, values) in enumerate(part.grid.items()) if not isinstance(values, int)
         and cells and (lacking := tuple(value for value in values if value not in {cell[number] for cell in cells}))

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import combinations, product
 from typing import NamedTuple
 
+from collbench.analysis import factors
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS, MENTIONED, PYTHON, Factor, differences_of, facts_of, of_fact
 from collbench.analysis.results import Cell, Way, grouped, methods
@@ -164,12 +165,14 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
 
 
 def own_sides(observed: Observed) -> list[Pair]:
-    """Pairs of the sides of a run, or else of the first factor that its cells differ in; empty where none can be.
+    """Pairs of the sides of a run, or else of the first place or method that its cells differ in; empty: none can be.
 
     Raises SidesDiffer: they differ in more.
     """
-    factors = (FACTORS["side"], *FACTORS.values())
-    factor = next((factor for factor in factors if factor.varies(observed.cells)), None)
+    named = [name for name, known in FACTORS.items() if all(AXES[axis].kind != "what" for axis in known.axes)]
+    own = dict.fromkeys(name for case in observed.cells for name in case.how if name not in AXES)
+    possible = (factors.find_factor(name, (), own) for name in ("side", *named, *own))
+    factor = next((factor for factor in possible if factor.varies(observed.cells)), None)
     if factor is None or all(len(cell.medians) < 2 for cell in observed.cells.values()):
         return []
     try:

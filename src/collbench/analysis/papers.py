@@ -62,6 +62,24 @@ def matches(value: Any, pattern: Scalar) -> bool:
     return fnmatchcase(str(value), str(pattern)) if texts else bool(value == pattern)
 
 
+#: By axis the values of a paper's cells, or how many there are where any will do.
+Grid = dict[str, tuple[Scalar, ...] | int]
+
+
+def size_of_grid(grid: Grid) -> int:
+    return math.prod(size if isinstance(size, int) else len(size) for size in grid.values())
+
+
+def cell_of_grid(grid: Grid, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
+    """The values on the axes of a grid; those of the side `than` on the axes that name it. None: not in the grid."""
+    coordinates: list[Scalar] = []
+    for name, values in grid.items():
+        value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
+        fitting = [value] if isinstance(values, int) else [choice for choice in values if matches(value, choice)]
+        coordinates += fitting[:1]
+    return tuple(coordinates) if len(coordinates) == len(grid) else None
+
+
 class ClaimPart(_Data, frozen=True, kw_only=True):
     """A statement on some cells of a paper: exactly one of `diff_percent`, `more_than` and `than` is the test.
 
@@ -73,12 +91,12 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
 
     Cells `of` are faster than those of `than` that are equal on the axes `at`, or are not if not `faster`. With
     `growth` the time of the first grows less than that of the others between these two numbers of workers. Cells with
-    more ranks than cores are no evidence if not `crowded`. `lacking` says why no run can show this part.
+    more ranks than cores are no evidence if not `crowded`.
     """
 
     of: Selector
     text: str = ""
-    grid: dict[str, tuple[Scalar, ...] | int] = {}
+    grid: Grid = {}
     needs: Needs = "all"
     by: Literal["policy", "affinity"] = "policy"
     diff_percent: NumberRange | None = None
@@ -88,7 +106,6 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
     faster: bool = True
     growth: tuple[int, int] | None = None
     crowded: bool = True
-    lacking: str = ""
 
     def __post_init__(self) -> None:
         if sum((self.diff_percent is not None, bool(self.more_than), self.than is not None)) != 1:
@@ -99,18 +116,11 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         """How many cells the paper has."""
-        return math.prod(size if isinstance(size, int) else len(size) for size in self.grid.values())
+        return size_of_grid(self.grid)
 
     def cell(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
         """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
-        coordinates: list[Scalar] = []
-        for name, values in self.grid.items():
-            value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
-            fitting = (
-                [value] if isinstance(values, int) else [candidate for candidate in values if matches(value, candidate)]
-            )
-            coordinates += fitting[:1]
-        return tuple(coordinates) if len(coordinates) == len(self.grid) else None
+        return cell_of_grid(self.grid, of, than)
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -121,20 +131,15 @@ class Conclusion(_Data, frozen=True, kw_only=True):
     """A sentence of a paper, in its words, which holds if all its parts do; launch `plans` measure it.
 
     Of a `chain`, such as "slower, because launches are", no verdict is possible without one of its parts. Cells
-    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it.
+    `beside` are shown and decide nothing.
     """
 
     number: int
     text: str
-    plans: tuple[str, ...] = ()
-    parts: tuple[ClaimPart, ...] = ()
+    plans: tuple[str, ...]
+    parts: tuple[ClaimPart, ...]
     chain: bool = False
     beside: tuple[Selector, ...] = ()
-    lacking: str = ""
-
-    def __post_init__(self) -> None:
-        if bool(self.parts) == bool(self.lacking):
-            raise ValueError(f"conclusion {self.number}: either parts, or why it has none")
 
 
 class Published(_Data, frozen=True, kw_only=True):
@@ -183,8 +188,37 @@ class Ratio(_Data, frozen=True, kw_only=True):
     reading: str = ""
 
 
+class PaperPlan(_Data, frozen=True, kw_only=True):
+    """A launch plan of a paper, and the one that takes its place where a machine lacks what it needs."""
+
+    plan: str
+    otherwise: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.plan, self.otherwise) if self.otherwise else (self.plan,)
+
+
+class Exhibit(_Data, frozen=True, kw_only=True):
+    """A table or figure of a paper, and its cells: those `of` a selector, on a grid of so many."""
+
+    name: str
+    about: str
+    of: tuple[Selector, ...]
+    grid: Grid = {}
+
+    @property
+    def total(self) -> int:
+        return size_of_grid(self.grid)
+
+    def cell(self, item: Item) -> tuple[Scalar, ...] | None:
+        """Which of its cells this is; None: none, or it is on the host."""
+        taken = not item.case.where.on_host and any(way.takes(item) for way in self.of)
+        return cell_of_grid(self.grid, item) if taken else None
+
+
 class Paper(_Data, frozen=True, kw_only=True):
-    """A paper. `reading` are assumptions on what it does not say."""
+    """A paper. `plans` measure it, in this order; `reading` are assumptions on what it does not say."""
 
     reference: str
     title: str
@@ -193,6 +227,8 @@ class Paper(_Data, frozen=True, kw_only=True):
     setup: dict[str, str]
     reading: tuple[str, ...]
     conclusions: tuple[Conclusion, ...]
+    plans: tuple[PaperPlan, ...]
+    exhibits: tuple[Exhibit, ...]
     figures: tuple[PublishedTime, ...] = ()
     ratios: tuple[Ratio, ...] = ()
     experiments: tuple[Published, ...] = ()

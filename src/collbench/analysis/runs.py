@@ -135,6 +135,15 @@ def observe(path: Path) -> Observed:
     return replace(observed, flaws=observed.flaws + strange)
 
 
+def runs_in(path: Path) -> list[Path]:
+    """The runs in a folder of runs of several plans, by name; the path itself where it is no such folder."""
+    if (path / "manifest.json").exists() or not path.is_dir():
+        return [path]
+    folders = sorted(child for child in path.iterdir() if (child / "manifest.json").is_file())
+    plans = {msgspec.json.encode(read_manifest(folder).plan, order="sorted") for folder in folders}
+    return folders if len(plans) > 1 else [path]
+
+
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: launch numbers go on from one run to the next."""
     manifests, where, flaws = list[Manifest](), list[tuple[int, Path]](), list[Flaw]()

@@ -21,7 +21,7 @@ import msgspec
 
 from collbench.analysis.factors import normalised, unlike
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, shortage, sources
+from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, runs_in, shortage, sources
 from collbench.cli import options as flags
 from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
@@ -61,9 +61,12 @@ def read(path: Path) -> Observed:
     return observed
 
 
-def read_each(paths: Sequence[Path]) -> list[Observed]:
-    """As `read`, of several; RequestError also where two of them hold the same launches."""
-    observed = [read(path) for path in paths]
+def read_each(paths: Sequence[Path], of_plans: bool = False) -> list[Observed]:
+    """As `read`, of several; RequestError also where two of them hold the same launches.
+
+    `of_plans`: of a folder with runs of several plans each is one of them.
+    """
+    observed = [read(run) for path in paths for run in (runs_in(path) if of_plans else (path,))]
     refuse_same(sources(*observed))
     return observed
 
@@ -328,7 +331,7 @@ def report_command(options: _ReportOptions) -> None:
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(_TABLES)}.")
     refuse_folder(output)
     published = paper(options.against) if options.against else None
-    observed = read_each(options.runs)
+    observed = read_each(options.runs, of_plans=published is not None)
     fixed = parse_fixed(options.fixed, own_axes([case for run in observed for case in run.cells]))
     suites = {name: suite for suite, members in workloads.suites().items() for name in members}
     with flags.waiting_for(f"writing {output}"):

@@ -180,7 +180,7 @@ def _left_out(number: int, why: str) -> None:
 def _judge_paper(options: _CompareOptions, reference: str) -> int:
     if options.unused:
         raise RequestError(f"--against judges whole runs by the conclusions of a paper: leave out {options.unused}.")
-    observed = read_each(options.runs)
+    observed = read_each(options.runs, of_plans=True)
     with flags.waiting_for(f"judging the conclusions of {reference}"):
         judged = beside(observed, paper(reference), options.margin)
     every = options.every or options.style in COMPLETE

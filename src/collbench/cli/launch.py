@@ -26,7 +26,19 @@ from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
 from collbench.cli.command import COMMAND, MetricOptions, WithCommand, command_benchmark
-from collbench.cli.plan import LAUNCHES, UNTIL, ending, looking, placed_on, show_cells, show_commands
+from collbench.cli.plan import (
+    LAUNCHES,
+    UNTIL,
+    PaperChoice,
+    ending,
+    is_paper,
+    lines_of,
+    looking,
+    placed_on,
+    plans_of,
+    show_cells,
+    show_commands,
+)  # fmt: skip
 from collbench.errors import CollbenchError, PackageMissing, RequestError, RunWriteError
 from collbench.launch import campaign, engines
 from collbench.launch.campaign import PreparedCampaign, expand_and_check, finished, prepare
@@ -37,6 +49,7 @@ from collbench.launch.stacks import indistinct_sides
 from collbench.launch.waiting import StopCheck, Stopping
 from collbench.registry import find_plan
 from collbench.report.cells import launch_tables
+from collbench.report.paper import beside, paper
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
@@ -73,7 +86,8 @@ def launch_command(options: _LaunchOptions) -> None:
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
     PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them). With --resume it
-    can be left out: the run has its own.
+    can be left out: the run has its own. The name of a paper, such as xu2017, stands for all its plans that this
+    machine can take: their runs are written to folders in DIR, and judged together.
 
     Instead of PLAN, give a command: with --command, or after `--`, as in collbench launch -- ./app -n 5.
     """
@@ -89,6 +103,8 @@ def launch_command(options: _LaunchOptions) -> None:
         return
     if resume is not None and options.out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
+    if options.plan is not None and is_paper(options.plan):
+        raise click.exceptions.Exit(_launch_paper(options.plan, options))
     path, plan = _plan_of(options, resume)
     plan, before = ending(placed_on(plan, options), options), None
     if resume is not None:
@@ -127,6 +143,55 @@ def _plan_of(options: _LaunchOptions, resume: Path | None) -> tuple[Path, Plan]:
     if plan is None:
         raise RequestError(f"--resume {resume}: this collbench cannot read the plan that the run has. Name its PLAN.")
     return resume, plan
+
+
+def _launch_paper(reference: str, options: _LaunchOptions) -> int:
+    """Perform the plans of a paper in turn, and judge it by their runs; 1 where a cell failed, or a plan was refused."""
+    if options.command or options.policies or options.images:
+        raise RequestError("launch: give either the name of a paper or a command.")
+    published, code = paper(reference), 0
+    folder, runs = options.resume or options.out or Path("results") / reference, list[Path]()
+    choices = plans_of(published, options)
+    for line in lines_of(published, choices):
+        flags.note(f"# {line}")
+    stopping = Stopping()
+    try:
+        with stopping.listening():
+            for choice in choices:
+                if choice.expanded is None:
+                    continue
+                try:
+                    records = _perform_one(choice, folder / choice.name, options, stopping.check)
+                except RequestError as error:
+                    flags.note(f"collbench: {choice.name} was not measured: {error}")
+                    code = 1
+                    continue
+                runs += [folder / choice.name] if any(record.status == "ok" for record in records) else []
+                code = code or int(any(record.status == "failed" for record in records))
+    except (CollbenchError, KeyboardInterrupt) as error:
+        error.add_note(f" To continue: collbench launch {reference} --resume {shlex.quote(str(folder))}")
+        raise
+    if options.dry_run:
+        return code
+    if not runs:
+        raise RequestError(f"launch {reference}: nothing was measured.")
+    flags.say(terminal([beside([observe(run) for run in runs], published).screen]), nl=False)
+    named = shlex.quote(str(folder))
+    flags.say(f"* a page of it: collbench report {named} --against {reference} -o {reference}.html")
+    return code
+
+
+def _perform_one(choice: PaperChoice, folder: Path, options: _LaunchOptions, check: StopCheck) -> list[Record]:
+    """Perform a plan of a paper, or what its run lacks."""
+    assert choice.expanded is not None
+    plan, before = choice.expanded.plan, None
+    with named_in_errors(choice.path):
+        if options.dry_run:
+            show_commands(plan, check)
+            return []
+        if options.resume is not None and folder.exists():
+            plan, before = until.continued(plan, folder, options.until, options.launches)
+        return perform(plan, folder, check, Purpose(resumable=False), before)
 
 
 def _plan_with(benchmark: dict[str, Any], options: _LaunchOptions) -> Plan:

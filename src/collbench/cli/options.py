@@ -190,7 +190,7 @@ def _plan_names(context: click.Context, parameter: click.Parameter, incomplete: 
     return names or [CompletionItem(incomplete, type="file")]
 
 
-#: The path of a file, or the name of a plan that comes with collbench (`registry.find_plan`).
+#: The path of a file, or the name of a plan that comes with collbench (`registry.find_plan`), or of a paper.
 PLAN = argument(type=text, shell_complete=_plan_names)
 OPTIONAL_PLAN = argument(type=text, required=False, shell_complete=_plan_names)
 

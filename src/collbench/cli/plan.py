@@ -10,10 +10,10 @@ import contextlib
 import json
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import click
 import msgspec
@@ -30,7 +30,7 @@ from collbench.cli import options as flags
 from collbench.cli.analyse import read
 from collbench.cli.options import Options, note, option, say, waiting_for
 from collbench.collectives.row import CollectiveCase
-from collbench.errors import RequestError, in_one_line
+from collbench.errors import BackendUnavailable, PlanError, RequestError, in_one_line
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart, inner_plan
@@ -40,11 +40,11 @@ from collbench.launch.folders import described, folders_in, place_of
 from collbench.launch.placement import Placement
 from collbench.launch.stacks import Missing, ignored_keys, indistinct_sides, preview_of
 from collbench.launch.waiting import StopCheck
-from collbench.machine.facts import format_cores
+from collbench.machine.facts import Topology, format_cores
 from collbench.registry import find_plan, plans, source_tree
 from collbench.report.caveats import ALONE
 from collbench.report.cells import power_table
-from collbench.report.paper import decidable, paper
+from collbench.report.paper import decidable, paper, papers
 from collbench.report.tables import Table, terminal
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
@@ -86,10 +86,14 @@ def _at_most(plan: Plan) -> str:
 def plan_command(options: _PlanOptions) -> None:
     """Print the cells of PLAN, where their ranks are placed here, how long it takes, and what it can decide.
 
-    Without PLAN, list the plans that come with collbench.
+    PLAN may be the name of a paper, such as xu2017: then its plans, and what of its tables and figures they measure
+    here. Without PLAN, list the plans that come with collbench.
     """
     if options.plan is None:
         _list_plans()
+        return
+    if is_paper(options.plan):
+        _show_paper(paper(options.plan), options)
         return
     path = find_plan(options.plan)
     plan = ending(placed_on(load_launch_plan(path, options.plan), options), options)
@@ -125,6 +129,7 @@ def _list_plans() -> None:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         command = f"collbench {'launch' if 'images' in document else 'run'} {name}"
         click.echo(f"{command:<{width}} {document.get('title', '').removeprefix(f'{name}: ')}".rstrip())
+    click.echo(f"Papers, each by all its plans: {', '.join(papers())} (collbench launch PAPER).")
     click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
 
 
@@ -333,6 +338,13 @@ def of_paper(
     """
     if not expanded.plan.paper:
         return None
+    items, lacking = _items(expanded, missing)
+    published = paper(expanded.plan.paper)
+    return published, planned_conclusions(published, representatives(items)), frozenset(lacking)
+
+
+def _items(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING, name: str = "") -> tuple[list[Item], set[str]]:
+    """The cells of a plan of that name as papers have them, and the workloads that are `missing`."""
     items, lacking = [], set[str]()
     for case, cell in launch_cells(expanded).items():
         if not case["backend"] and use_of(case) in missing.get((cell.engine, cell.image, cell.side), ()):
@@ -340,9 +352,89 @@ def of_paper(
             continue
         names = next((title for part, title in _LIBRARIES.items() if part in cell.image), "")
         library = library_name(case["backend"], names) if case["backend"] else None
-        items.append(Item(case, library, expanded.placements[cell].crowded))
-    published = paper(expanded.plan.paper)
-    return published, planned_conclusions(published, representatives(items)), frozenset(lacking)
+        items.append(Item(case, library, expanded.placements[cell].crowded, run=name))
+    return items, lacking
+
+
+# A paper's plans -----------------------------------------------------------------------------------------------------
+
+
+class PaperChoice(NamedTuple):
+    """The plan that a machine takes of a paper's entry, or none (`expanded`). `unfit`: the first one and why not it.
+
+    `items` are its cells as papers have them, without those of workloads that are `missing`.
+    """
+
+    name: str
+    path: Path
+    expanded: ExpandedPlan | None = None
+    unfit: tuple[str, str] | None = None
+    items: Sequence[Item] = ()
+    missing: Collection[str] = ()
+
+
+def is_paper(text: str) -> bool:
+    """Whether it names a paper; a file of this name is a plan."""
+    return text in papers() and not Path(text).exists()
+
+
+def plans_of(published: Paper, options: Options, machine: Callable[[str], Topology] | None = None) -> list[PaperChoice]:
+    """Each plan of a paper, or the one in its place where a machine, or this one, has too few cores or GPUs for it."""
+    return [_choice_of(entry.names, options, machine) for entry in published.plans]
+
+
+def _choice_of(
+    names: Sequence[str], options: Options, machine: Callable[[str], Topology] | None
+) -> PaperChoice:  # fmt: skip
+    unfit = None
+    for name in names:
+        path = find_plan(name)
+        with named_in_errors(path):
+            plan = ending(placed_on(load_launch_plan(path, name), options), options)
+        try:
+            expanded = expand(plan, machine)
+        except (PlanError, BackendUnavailable) as error:
+            unfit = unfit or (name, str(error).partition(". ")[0])
+            continue
+        missing = NOTHING_MISSING if machine else preview_of(expanded)[1]
+        return PaperChoice(name, path, expanded, unfit, *_items(expanded, missing, name))
+    return PaperChoice(names[0], find_plan(names[0]), unfit=unfit)
+
+
+def lines_of(published: Paper, choices: Sequence[PaperChoice]) -> Iterator[str]:
+    """The plans with their duration, what is not measured here and why; and what they decide of the paper together."""
+    seconds = [seconds_of(choice.expanded) for choice in choices if choice.expanded is not None]
+    yield f"{published.reference}: {counted(len(seconds), 'plan')}, about {format_long(sum(seconds))} on an idle machine"
+    for choice in choices:
+        name, why = choice.unfit or ("", "")
+        if choice.expanded is None:
+            yield f"  {choice.name}: not here: {why}"
+        else:
+            yield f"  {choice.name}: {about(choice.expanded)}{f'; in place of {name}: {why}' if why else ''}"
+    items = [item for choice in choices for item in representatives(choice.items)]
+    missing = {workload for choice in choices for workload in choice.missing}
+    yield from decidable(published, planned_conclusions(published, items), missing, "these plans")
+
+
+def exhibits(published: Paper, choices: Sequence[PaperChoice]) -> Table:
+    """Every table and figure of a paper: how many of its cells a plan measures in containers."""
+    rows = []
+    for exhibit in published.exhibits:
+        cells_of = {choice.name: {exhibit.cell(item) for item in choice.items} - {None} for choice in choices}
+        measured = {name: len(cells) for name, cells in cells_of.items() if cells}
+        cells = f"{max(measured.values(), default=0)} of {exhibit.total}"
+        rows.append((exhibit.name, exhibit.about, ", ".join(measured) or "-", cells))
+    columns = ("in the paper", "shows", "plan", "cells here")
+    return Table(f"tables and figures of {published.reference}", columns, tuple(rows))
+
+
+def _show_paper(published: Paper, options: _PlanOptions) -> None:
+    if options.like is not None or options.order:
+        raise RequestError(f"plan {published.reference}: is a paper. --like and --order are for one of its plans.")
+    choices = plans_of(published, options)
+    for line in lines_of(published, choices):
+        say(line)
+    say(terminal([exhibits(published, choices)]), nl=False)
 
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:

@@ -348,14 +348,17 @@ def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         without = f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"
     by_rank = (on_gpus if plan.device == "gpu" and not without else on_cores)(topology, cell, plan)
-    if plan.spare == "chief":
+    if cell.affinity == "unpinned":
+        by_rank = _unpinned(by_rank, topology)
+    elif plan.spare == "chief":
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = container_groups(policy, number, by_rank, topology, cell.servers)
     boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
     used = {core for slot in by_rank for core in slot.cores}
     on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
-    crowded, load = max(on_core.values(), default=0) > 1, (len(by_rank), len(on_core))
+    load = (len(by_rank), len(on_core))
+    crowded = load[0] > load[1] if cell.affinity == "unpinned" else max(on_core.values(), default=0) > 1
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
 
 
@@ -379,6 +382,17 @@ def _over_hosts(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
         boxes += [Box(f"h{number}{box.name}", tuple(first + rank for rank in box.ranks), box.slots, number)
                   for box in host.boxes]  # fmt: skip
     return replace(on_each, boxes=tuple(boxes), crowded=fullest.crowded, load=fullest.load)
+
+
+def _unpinned(by_rank: tuple[Slot, ...], topology: Topology) -> tuple[Slot, ...]:
+    """The slots with every processor of the machine, of which the kernel's scheduler chooses. PlanError: on a cluster.
+
+    A resource manager counts the processors of each rank, and would refuse all of them for several ranks.
+    """
+    if topology.of_cluster:
+        raise PlanError("affinity unpinned: a resource manager gives each rank cores of its own. Leave it out.")
+    everywhere = _slot_of(topology.cores)
+    return tuple(replace(everywhere, gpu=slot.gpu) for slot in by_rank)
 
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:

@@ -32,11 +32,11 @@ def format_rate(gigabytes: float | None) -> str:
     return f"{gigabytes:.{digits}f}"
 
 
-_NUMBERED = re.compile(r"(.+ of \w+) \d+")
+_NUMBERED = re.compile(r"(.+ (?:of \w+|at step)) \d+")
 
 
 def is_numbered(name: str) -> bool:
-    """Whether a figure is of one of several ranks: `steps of worker 0`."""
+    """Whether a figure is of one of several ranks or steps: `steps of worker 0`, `accuracy at step 100`."""
     return _NUMBERED.fullmatch(name) is not None
 
 

@@ -12,17 +12,17 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.compare import MARGIN, compare
+from collbench.analysis.compare import MARGIN
 from collbench.analysis.conclusions import VERDICTS, Evidence, JudgedConclusion, PartVerdict, judge
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.pairs import Pair
-from collbench.analysis.papers import ContainerKind, Item, Paper, Ratio, decode, kinds_of, refuse_other_machines
+from collbench.analysis.papers import ContainerKind, Paper, decode, kinds_of, refuse_other_machines
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, nearest_and_all
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
 from collbench.report.headings import case_words, cells_of_pairs
-from collbench.report.numbers import change, difference_text, digits
+from collbench.report.numbers import change, difference_text
+from collbench.report.paper_tables import tables_beside
 from collbench.report.tables import Table, more, without_empty
 from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
@@ -96,7 +96,7 @@ def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -
         )
     grid, caveats, steps = _grid(published, *judged[0]), tuple(_caveats(judged)), _next(judged[0][1])
     tables = [table for judgement in judged for table in _evidence(published, *judgement, judgement is judged[0])]
-    tables += [_ratios(published, [item for kind, _ in judged for item in kind.items])]
+    tables += tables_beside(published, [kind for kind, _ in judged])
     tables += [Table(f"assumptions about {published.reference}", (), (), published.reading)]
     document = _document(published, judged) | {
         "runs": names, "answer": grid.title, "notes": grid.notes, "caveats": caveats, "next": steps
@@ -145,11 +145,7 @@ def _caveats(judged: Sequence[_Judged]) -> Iterator[str]:
             yield f"at {title_of(kind)}: {', '.join(differing)}"
     reasons: dict[str, list[str]] = {}
     for judgement in first:
-        whys = [judgement.conclusion.lacking]
-        whys += [
-            _reason(evidence) for evidence in judgement.evidence if evidence.verdict in ("unclear", "not measured")
-        ]
-        whys += [part.part.lacking for part in judgement.parts]
+        whys = [_reason(evidence) for evidence in judgement.evidence if evidence.verdict in ("unclear", "not measured")]
         whys += [line for part in judgement.parts for line in _refused(part).values()]
         for why in dict.fromkeys(filter(None, whys)):
             reasons.setdefault(why, []).append(str(judgement.conclusion.number))
@@ -275,26 +271,7 @@ def _lacks(part: PartVerdict) -> str:
               for name, values in part.missing.items()]  # fmt: skip
     if not words and part.measured < part.total:
         words = [f"{part.total - part.measured} of {counted(part.total, 'cell')}"]
-    return part.part.lacking or "; ".join(words)
-
-
-def _ratios(published: Paper, items: Sequence[Item]) -> Table:
-    """Published ratios of times, those first that runs have too."""
-    measured = [(ratio, _measured(ratio, items)) for ratio in published.ratios if items]
-    rows = tuple((ratio.text, f"{ratio.ratio:.2f}x", f"{digits(here.value)}x" if here else "not measured")
-                 for ratio, here in sorted(measured, key=lambda row: row[1] is None))  # fmt: skip
-    notes = ("times of different machines are not comparable, so all are ratios",) * bool(rows)
-    return Table(f"ratios of {published.reference}", ("ratio", "in the paper", "here"), rows, notes)
-
-
-def _measured(ratio: Ratio, items: Sequence[Item]) -> Estimate | None:
-    """In the first run and kind of container that has both sides."""
-    for of in filter(ratio.of.takes, items):
-        for over in filter(ratio.over.takes, items):
-            alike = (of.run, of["isolation"]) == (over.run, over["isolation"])
-            if alike and of.cell is not None and over.cell is not None:
-                return compare([Pair(over.cell, of.cell, over.name, of.name)], in_blocks=of.in_blocks)[0].ratio
-    return None
+    return "; ".join(words)
 
 
 # For programs, and for plans.
@@ -327,8 +304,10 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
     return {"paper": published.reference, "places": places}
 
 
-def decidable(published: Paper, judged: Sequence[JudgedConclusion], missing: Collection[str] = ()) -> list[str]:
-    """What a plan can decide of a paper, in lines: `judged` are its planned conclusions.
+def decidable(
+    published: Paper, judged: Sequence[JudgedConclusion], missing: Collection[str] = (), who: str = "this plan"
+) -> list[str]:  # fmt: skip
+    """What a plan, or several, can decide of a paper, in lines: `judged` are the planned conclusions.
 
     The first line has all conclusions; the others say what is lacking of those that cannot be decided either way.
     `missing` are workloads of the plan whose programs are not there.
@@ -339,21 +318,20 @@ def decidable(published: Paper, judged: Sequence[JudgedConclusion], missing: Col
     for judgement in judged:
         able[words[judgement.can_confirm, judgement.can_refute]].append(str(judgement.conclusion.number))
     texts = [f"{word} {', '.join(numbers)}" for word, numbers in able.items() if numbers]
-    lines = [f"  conclusion {judgement.conclusion.number}: {'; '.join(dict.fromkeys(_why_open(judgement, missing)))}"
+    lines = [f"  conclusion {judgement.conclusion.number}: "
+             f"{'; '.join(dict.fromkeys(_why_open(judgement, missing, who)))}"
              for judgement in judged if not (judgement.can_confirm and judgement.can_refute)]  # fmt: skip
-    return [f"of the conclusions of {published.reference} this plan {'; '.join(texts)}", *lines]
+    return [f"of the conclusions of {published.reference} {who} {'; '.join(texts)}", *lines]
 
 
-def _why_open(judgement: JudgedConclusion, missing: Collection[str]) -> Iterable[str]:
-    if judgement.conclusion.lacking:
-        yield judgement.conclusion.lacking
+def _why_open(judgement: JudgedConclusion, missing: Collection[str], who: str) -> Iterable[str]:
     for part in judgement.parts:
         if not (part.can_confirm and part.can_refute):
             gone = dict.fromkeys(selector.workload for selector in part.part.selectors if selector.workload in missing)
-            why = f"not installed: {', '.join(gone)}" if gone else f"not in the plan: {_lacks(part)}"
+            why = f"not installed: {', '.join(gone)}" if gone else f"not in {who}: {_lacks(part)}"
             enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed; " if part.open else ""
             name = f"{_name(part)}: " if len(judgement.parts) > 1 else ""
-            yield name + (part.part.lacking or enough + why)
+            yield name + enough + why
 
 
 def _name(part: PartVerdict) -> str:

@@ -71,12 +71,12 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
         row = workloads.get(name_of(benchmark))
         how = [axis.name for axis in row.axes if axis.kind == "how"]
         requested = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
-        values, measures = _values_by_axis(row, requested), tuple(of_row.name for of_row in row.measures)
+        values = _values_by_axis(row, requested)
         for combination in itertools.product(*values.values()):
             what = dict(zip(values, combination, strict=True))
             of_how = {name: what.pop(name) for name in how}
             case = Case(workload=row.name, what=what, how=of_how, where=Where(ranks=ranks))
-            cases[_complete(row, ProgramCase(case=case, measures=measures))] = None
+            cases[_complete(row, ProgramCase(case=case, measures=()))] = None
     return tuple(cases)
 
 
@@ -133,7 +133,7 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
 
 
 def _complete(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory and disk space, and without parameters that have no effect; PlanError if it is refused."""
+    """With measures, memory and disk space, and without parameters that have no effect; PlanError if it is refused."""
 
     def ask(field: str, function: Callable[[Case], AnswerT]) -> AnswerT:
         try:
@@ -143,10 +143,12 @@ def _complete(row: Program, case: ProgramCase) -> ProgramCase:
 
     if (reason := ask("refuses", row.refuses)) is not None:
         raise PlanError(f"benchmark {case.title}: {reason}.")
-    for of_row in row.measures:
-        ask(f"amount of {of_row.name}", of_row.amount)
+    measures = ask("measures", row.measures_of)
+    for measure in measures:
+        ask(f"amount of {measure.name}", measure.amount)
     memory, disk, unused = ask("memory", row.memory), ask("disk", row.disk), ask("unused", row.unused)
-    return msgspec.structs.replace(case, memory=memory, disk=disk, case=case.case.without(unused))
+    names = tuple(measure.name for measure in measures)
+    return msgspec.structs.replace(case, measures=names, memory=memory, disk=disk, case=case.case.without(unused))
 
 
 def how_to_fit(case: ProgramCase) -> str:

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -357,14 +357,19 @@ class ProgramRun:
         variables = self.peers.variables() if self.program.distributed else {}
         if self.turns is not None and self.program.takes_turns(self.case.case):
             variables |= {VARIABLE: str(self.turns)}
-        self.peers.agreed(lambda: self._execute_here(times, variables))
+        finished = self.peers.agreed(lambda: self._execute_here(times, variables))
+        if (rank := self.program.reporter) is not None:
+            finished = replace(finished, output=self.peers.world.bcast_from(finished.output, rank))
+        self.peers.agreed(lambda: self._take(finished, times))
 
-    def _execute_here(self, times: int, variables: Mapping[str, str]) -> None:
-        program, case, done = self.program, self.case.case, self.done
-        self._untimed("before", program.before)
-        finished = self._start(self._ask("argv", lambda: program.argv(case, times)), variables)
+    def _execute_here(self, times: int, variables: Mapping[str, str]) -> Finished:
+        self._untimed("before", self.program.before)
+        return self._start(self._ask("argv", lambda: self.program.argv(self.case.case, times)), variables)
+
+    def _take(self, finished: Finished, times: int) -> None:
+        """What an execution gave, once it is verified."""
+        program, case, done, output = self.program, self.case.case, self.done, finished.output
         done.cpu = _sum(done.cpu, finished)
-        output = finished.output
         if wrong := self._read(lambda: program.verify(case, output)):
             raise WrongResult(program.name, wrong)
         for name, seconds in self._samples(finished, times).items():
@@ -426,7 +431,8 @@ class ProgramRun:
         name, output = self.program.name, finished.output
         read = self._read(lambda: self.program.read(self.case.case, output, finished.wall))
         parsed = self._read(lambda: {measure: [*map(float, values)] for measure, values in read.items()})
-        for measure in self.program.measures:
+        measures = self.program.measures_of(self.case.case)
+        for measure in measures:
             samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
             if len(samples) != expected:
                 raise ProgramFailed(f"{name} printed {len(samples)} times of {measure.name}; expected {expected}")
@@ -435,7 +441,7 @@ class ProgramRun:
                     raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure.name}")
         printed = self._read(lambda: self.program.elapsed(self.case.case, output))
         if printed is None:
-            printed = max(sum(parsed[measure.name]) - times * measure.step for measure in self.program.measures)
+            printed = max(sum(parsed[measure.name]) - times * measure.step for measure in measures)
         if printed > finished.wall:
             took = f"its execution took {finished.wall:.4g} s"
             raise ProgramFailed(f"{name} printed times of {printed:.4g} s, and {took}")
@@ -498,7 +504,7 @@ def measure_program(
     return tuple(
         _filled(common, measure, [rank.samples[measure.name] for rank in by_rank],
                 0 if measure.once else plan.warmup, method)
-        for measure in program.measures
+        for measure in program.measures_of(case.case)
     )  # fmt: skip
 
 

@@ -506,7 +506,7 @@ AXES: dict[str, Axis] = {
                  POLICY, "policy {value}: not a name of a policy. Write single, or with a number packed:2."))),
         Axis("isolation", "where", "the step of the engine's ladder", label=_or_none, order=step_order, advised=True,
              plan_key=PlanKey("isolation")),
-        Axis("affinity", "where", "memory near the cores, or on another node", "near", advised=True,
+        Axis("affinity", "where", "cores of each rank with near memory, with far memory, or all", "near", advised=True,
              plan_key=PlanKey("affinity")),
         Axis("gpus", "where", "which GPUs of the machine", FIRST, order=_order_of(FIRST, CLOSE, SPREAD), advised=True,
              plan_key=PlanKey("gpus", check=_CHOICE)),

@@ -133,7 +133,7 @@ else:
     AxisKeys = with_axes(Subject)
 
 
-Affinity = Literal["near", "far"]
+Affinity = Literal["near", "far", "unpinned"]
 
 MOST_LAUNCHES = 1000
 

@@ -28,7 +28,8 @@ class Unreadable(Exception):
 class Measure:
     """A quantity that the program times. A sample is the time for `amount(case)` of `unit`.
 
-    What happens only `once` in an execution gives one sample. Times that are printed are multiples of `step` (s).
+    What happens only `once` in an execution gives one sample. Times that are printed are multiples of `step` (s). Cases
+    to which it does not apply have no such measure.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Measure:
     shown: Shown = "rate"
     once: bool = False
     step: float = 0.0
+    applies: Callable[[Case], bool] = lambda case: True
 
     def work(self, case: Case) -> Work:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
@@ -61,9 +63,10 @@ class Program:
     docs/extending.md says what each field is for. None of a function that gives a reason means that there is none.
     Functions that read the `output` of the program may raise where they cannot. One execution takes the samples of a
     case; of a program that is `repeated`, one sample; one whose measures all happen `once` is executed once for a case,
-    without a warm-up. `computes` are core seconds on a server of 2020 (0: not known). All commands of a program that
-    works in `files`, or has `scratch` files, name them relative to its folder. What was added on the cores while it
-    measured in turns (`slices`) is without what it used itself.
+    without a warm-up. All ranks read the output of the `reporter`, or each its own. `computes` are core seconds on a
+    server of 2020 (0: not known). All commands of a program that works in `files`, or has `scratch` files, name them
+    relative to its folder. What was added on the cores while it measured in turns (`slices`) is without what it used
+    itself.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Program:
     alternatives: Alternatives | None = None
     repeated: bool = False
     distributed: bool = False
+    reporter: int | None = None
     notes_stderr: bool = False
     takes_turns: Callable[[Case], bool] = lambda case: False
     slices: Callable[[str], Stretch | None] = lambda output: None
@@ -106,6 +110,9 @@ class Program:
     def read(self, case: Case, output: str, wall: float) -> Mapping[str, Sequence[float]]:
         """Seconds of each sample, by measure, of an execution that took `wall` (s)."""
         return self.parse(output)
+
+    def measures_of(self, case: Case) -> tuple[Measure, ...]:
+        return tuple(measure for measure in self.measures if measure.applies(case))
 
     @property
     def once(self) -> bool:
@@ -140,6 +147,9 @@ class Program:
             return (self.name,)
         return tuple(alternatives.use(self.name, value) for value in alternatives.chosen(benchmark))
 
+
+#: Double-precision operations a second of a core of a server of 2020, about, for plans.
+CORE_FLOPS = 3.5e10
 
 #: The value of a parameter that counts threads: as many as the process has cores.
 ALL_CORES = 0

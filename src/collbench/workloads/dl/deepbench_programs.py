@@ -35,9 +35,10 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads import protocol
+from collbench.workloads.dl.suite import START
 from collbench.workloads.gpu.suite import CUPY
 from collbench.workloads.host.dense import times_vector
-from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
+from collbench.workloads.program import ALL_CORES, CORE_FLOPS, Measure, Program, parameter, threads_of
 from collbench.workloads.protocol import Unusable
 from collbench.workloads.software import Alternatives, Required, Torch
 
@@ -210,11 +211,15 @@ def benchmark(
         needed = row.elements * PRECISIONS[case["precision"]] + 8 * row.checked
         return needed if case["device"] == "cpu" or row.checked_on_host else 0
 
+    def computes(case: Case, times: int) -> float:
+        passes = (times + 1) * len(measures) * problem(kind, case["problem"]).flop / CORE_FLOPS
+        return START + passes if case["device"] == "cpu" else 0.0
+
     return Program(
         name=f"deepbench_{name}", suite="deepbench", title=title, summary=summary,
         measures=tuple(Measure(measure, lambda case: problem(kind, case["problem"]).flop, "flop")
                        for measure in measures),
-        argv=argv, memory=memory,
+        argv=argv, memory=memory, computes=computes,
         parse=protocol.times, verify=protocol.wrong, figures=protocol.figures, notes=protocol.notes,
         axes=(
             parameter("problem", usual, "a row of DeepBench's table, all, or cpu for small ones", among=names,

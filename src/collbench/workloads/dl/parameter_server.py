@@ -3,7 +3,9 @@
 With servers it is one rank of a world, as torchrun's environment variables say; the first S ranks are servers, all
 others are workers. Without servers it is one process alone. Every rank prints the same JSON: `ns`, from when all ranks
 are ready until the last step is applied; `steps` of each worker; gradients `applied` by each server, and the `bytes` of
-its weights; `accuracy` and mean `loss` on images that were held out, and `data`, which names them.
+its weights; `accuracy` and mean `loss` on images that were held out, and `data`, which names them; and the `curve`
+after each tenth of the steps: the step, nanoseconds since the start, and the accuracy of the weights of then, which is
+computed at the end.
 """
 
 from __future__ import annotations
@@ -96,6 +98,16 @@ class MnistNetwork:
         right = (answers.argmax(dim=1) == labels).float().mean()
         return {"accuracy": right.item(), "loss": cross_entropy(answers, labels).item(), "data": examples.label}
 
+    def curve(
+        self, marks: Sequence[int], times: Sequence[int], weights: torch.Tensor, examples: MnistExamples
+    ) -> list[Any]:
+        """Steps, nanoseconds, and the accuracy by `weights` [marks, 79510]."""
+        points = []
+        for step, ns, then in zip(marks, times, weights, strict=True):
+            self.weights.copy_(then)
+            points.append((step, ns, self.judged(examples)["accuracy"]))
+        return points
+
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
         hidden, hidden_bias, output, output_bias = self._variables
         return torch.relu(images @ hidden + hidden_bias) @ output + output_bias
@@ -173,25 +185,53 @@ def examples(data: str, seed: int) -> MnistExamples:
     return MnistExamples(label, torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64)))
 
 
+#: How many points a curve has at most.
+POINTS = 10
+
+
+def marks_of(steps: int) -> list[int]:
+    """After which steps the weights are kept: the last one is among them."""
+    return sorted({max(1, round(steps * point / POINTS)) for point in range(1, POINTS + 1)})
+
+
+class Curve:
+    """The weights [length] after certain steps, and the time since `start` (ns); a copy takes some 30 us."""
+
+    def __init__(self, steps: int, weights: torch.Tensor) -> None:
+        self._marks, self._weights, self.times = set(marks_of(steps)), weights, list[int]()
+        self.kept = torch.zeros(len(self._marks), len(weights))
+        self._began = time.perf_counter_ns()
+
+    def start(self) -> None:
+        self._began = time.perf_counter_ns()
+
+    def applied(self, step: int) -> None:
+        """Of the first step from 1 on."""
+        if step in self._marks:
+            self.times.append(time.perf_counter_ns() - self._began)
+            self.kept[len(self.times) - 1] = self._weights
+
+
 #: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended. The
 #: first word of an answer, before the weights, says whether the worker is to take another step.
 PULL, PUSH, END = 0, 1, 2
 
 
 class Server:
-    """A share of the weights and Adam's state of them. `applied` gradients, the last one `ns` after the start."""
+    """A share of the weights and Adam's state of them, and the curve of `steps`. `applied` gradients."""
 
-    def __init__(self, share: VariableShare, seed: int) -> None:
+    def __init__(self, share: VariableShare, seed: int, steps: int) -> None:
         whole = initial(seed)
         self._request, self._answer = torch.zeros(1 + length(share)), torch.zeros(1 + length(share))
         self.weights = self._answer[1:]
         self.weights.copy_(torch.cat([whole[part] for part in share]))
         self._adam = Adam(self.weights, self._request[1:])
-        self.applied = self.ns = 0
+        self.applied, self.curve = 0, Curve(steps, self.weights)
 
     def serve(self, workers: int, steps: int) -> None:
         """Answer until every worker has ended. Workers ask the first server whether there is another of the `steps`."""
-        began, started = time.perf_counter_ns(), 0
+        started = 0
+        self.curve.start()
         while workers:
             worker = dist.recv(self._request)
             request = int(self._request[0])
@@ -201,7 +241,7 @@ class Server:
             if request == PUSH:
                 self._adam.step()
                 self.applied += 1
-                self.ns = time.perf_counter_ns() - began
+                self.curve.applied(self.applied)
             self._answer[0] = started < steps
             started += 1
             dist.send(self._answer, worker)
@@ -273,12 +313,15 @@ def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
     images, network = examples(data, seed), MnistNetwork(seed)
     optimizer, batches = Adam(network.weights, network.gradient), images.batches(seed)
     network.learn(*next(images.batches(seed)))
-    began = time.perf_counter_ns()
-    for _ in range(steps):
+    curve = Curve(steps, network.weights.detach())
+    curve.start()
+    for step in range(1, steps + 1):
         network.learn(*next(batches))
         optimizer.step()
-    taken = time.perf_counter_ns() - began
-    return {"ns": [taken], "steps": [steps], "applied": [], "bytes": [], **network.judged(images)}
+        curve.applied(step)
+    points = network.curve(marks_of(steps), curve.times, curve.kept, images)  # ends with the weights of the last step
+    return {"ns": [curve.times[-1]], "steps": [steps], "applied": [], "bytes": [], "curve": points,
+            **network.judged(images)}  # fmt: skip
 
 
 def name_of(rank: int, servers: int) -> str:
@@ -292,7 +335,7 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
     dist.init_process_group("gloo", init_method="env://", timeout=PATIENCE)
     rank, workers, parts = dist.get_rank(), dist.get_world_size() - servers, shares(servers, shard)
     try:
-        result = _serve(rank, parts, workers, seed, steps) if rank < servers else _work(rank, parts, data, seed)
+        result = _serve(rank, parts, workers, seed, steps) if rank < servers else _work(rank, parts, data, seed, steps)
         results: list[Any] = [None] * (servers + workers)
         dist.all_gather_object(results, result)
         dist.destroy_process_group()
@@ -300,15 +343,15 @@ def together(data: str, seed: int, steps: int, servers: int, shard: str) -> dict
         fail(f"{name_of(rank, servers)} lost another rank", error)
     held, trained = results[:servers], results[servers:]
     return {
-        "ns": [max(server["ns"] for server in held)],
+        "ns": [max(server["times"][-1] for server in held)],
         "steps": [worker["steps"] for worker in trained],
         **{name: [server[name] for server in held] for name in ("applied", "bytes")},
-        **{name: trained[0][name] for name in ("accuracy", "loss", "data")},
+        **{name: trained[0][name] for name in ("accuracy", "loss", "data", "curve")},
     }
 
 
 def _serve(rank: int, parts: Sequence[VariableShare], workers: int, seed: int, steps: int) -> dict[str, Any]:
-    server, servers = Server(parts[rank], seed), len(parts)
+    server, servers = Server(parts[rank], seed, steps), len(parts)
 
     def hold(worker: int, message: dist.Work) -> None:
         """Until a worker has done its part, or is lost."""
@@ -325,11 +368,13 @@ def _serve(rank: int, parts: Sequence[VariableShare], workers: int, seed: int, s
     server.serve(workers, steps)
     for thread in lifelines:
         thread.join()
-    dist.send(server.weights, servers)
-    return {"applied": server.applied, "ns": server.ns, "bytes": server.weights.nbytes}
+    curve = server.curve
+    dist.send(curve.kept, servers)
+    dist.send(torch.tensor(curve.times), servers)
+    return {"applied": server.applied, "times": curve.times, "bytes": server.weights.nbytes}
 
 
-def _work(rank: int, parts: Sequence[VariableShare], data: str, seed: int) -> dict[str, Any]:
+def _work(rank: int, parts: Sequence[VariableShare], data: str, seed: int, steps: int) -> dict[str, Any]:
     images, servers = examples(data, seed), len(parts)
     worker = Worker(parts, images, seed, rank - servers)
     dist.barrier()
@@ -339,11 +384,16 @@ def _work(rank: int, parts: Sequence[VariableShare], data: str, seed: int) -> di
     taken = {"steps": worker.steps}
     if rank > servers:
         return taken
+    marks = marks_of(steps)
+    weights, times = torch.zeros(len(marks), WEIGHTS), torch.zeros(servers, len(marks), dtype=torch.int64)
     for server, share in enumerate(parts):
-        held = torch.zeros(length(share))
+        held = torch.zeros(len(marks), length(share))
         dist.recv(held, server)
-        put(held, share, worker.network.weights)
-    return taken | worker.network.judged(images)
+        dist.recv(times[server], server)
+        for then, at_mark in zip(weights, held, strict=True):
+            put(at_mark, share, then)
+    points = worker.network.curve(marks, times.amax(0).tolist(), weights, images)
+    return taken | {"curve": points} | worker.network.judged(images)
 
 
 def main() -> None:

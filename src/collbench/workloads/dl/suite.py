@@ -233,9 +233,11 @@ def _servers_verify(case: Case, output: str) -> int:
 
 
 def _servers_figures(case: Case, output: str) -> Mapping[str, float]:
-    """Accuracy; with servers also the steps of each worker, and the bytes of weights that each server holds."""
+    """Accuracy and its curve; with servers also the steps of each worker, and the bytes of weights of each server."""
     result = json.loads(output)
     figures = {"accuracy": result["accuracy"]}
+    for step, ns, accuracy in result["curve"]:
+        figures |= {f"accuracy at step {step}": accuracy, f"seconds at step {step}": ns * 1e-9}
     if result["bytes"]:
         figures |= {f"steps of worker {number}": steps for number, steps in enumerate(result["steps"])}
         figures |= {f"bytes of server {number}": held for number, held in enumerate(result["bytes"])}

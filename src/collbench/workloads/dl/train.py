@@ -36,14 +36,14 @@ from collbench.workloads.protocol import RankGroup, arguments, printed, refuse_w
 
 
 def alexnet() -> nn.Module:
-    """The small AlexNet for CIFAR-10, as the benchmarks of Xu, Shi and Chu (2017) have it.
+    """The small AlexNet for CIFAR-10, as Torch has it in the benchmarks of Xu, Shi and Chu (2017), hclhkbu/dlbench.
 
     After the layers of A. Krizhevsky's cuda-convnet that err on 18 % of the images (layers-18pct), without its
-    normalisation of local responses.
+    normalisation of local responses, and with the maximum in the second pooling too, as all five of their tools.
     """
     return nn.Sequential(
         nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2), nn.ReLU(inplace=True),
-        nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(inplace=True), nn.AvgPool2d(3, 2),
+        nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
         nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(inplace=True), nn.AvgPool2d(3, 2),
         nn.Flatten(), nn.Linear(64 * 3 * 3, 10),
     )  # fmt: skip
@@ -140,8 +140,8 @@ class Block(nn.Module):
 def resnet56() -> nn.Module:
     """ResNet-56 for CIFAR-10: 6 n + 2 layers with n = 9.
 
-    After He et al. (see `resnet50`), section 4.2, with shortcuts that are padded with zeros (its option A). As in the
-    benchmarks of Xu, Shi and Chu (2017), convolutions have biases, and no ReLU follows the addition.
+    After He et al. (see `resnet50`), section 4.2, with shortcuts that are padded with zeros (its option A). As Torch
+    has it in the benchmarks of Xu, Shi and Chu (2017): convolutions have biases, no ReLU follows the addition.
     """
     blocks: list[nn.Module] = []
     inputs = 16

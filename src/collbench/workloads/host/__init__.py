@@ -3,6 +3,7 @@
 FAMILIES = {
     "dense": ("dgemm", "linpack"),
     "storage": ("dd", "fio", "ioping"),
+    "training_files": ("loading", "checkpoint"),
     "sysbench": ("sysbench_cpu", "sysbench_fileio", "sysbench_memory", "sysbench_threads"),
 }
 HELPERS = ("blas", "files", "memory")

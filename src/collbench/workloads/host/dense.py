@@ -23,7 +23,7 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads.host.blas import Blas, Matrix, library_of, opened
-from collbench.workloads.program import ALL_CORES, Measure, Program, parameter, threads_of
+from collbench.workloads.program import ALL_CORES, CORE_FLOPS, Measure, Program, parameter, threads_of
 from collbench.workloads.protocol import SKIPPED, Unusable, arguments, end, started
 from collbench.workloads.software import Alternatives
 
@@ -52,6 +52,7 @@ def benchmark(
         verify=lambda case, output: sum(not value <= most(case) for value in json.loads(output)["figures"]),
         figures=lambda case, output: {figure: max(json.loads(output)["figures"])}, notes=notes,
         alternatives=Alternatives("blas", LIBRARIES),
+        computes=lambda case, times: times * measure.amount(case) / CORE_FLOPS,
         axes=(
             *axes,
             parameter("threads", ALL_CORES, "threads of the library; 0: as many as cores", least=0, most=4096,

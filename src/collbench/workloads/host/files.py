@@ -1,9 +1,9 @@
 """What workloads that work in files ask of a folder, of the kernel and of its page cache.
 
-`python -m collbench.workloads.host.files cold|warm FILE` drops a file from the page cache, or reads it in. Cold is
-fsync and then posix_fadvise(DONTNEED), which needs no right but to open the file: pages that are not on the device yet
-cannot be dropped. Prints JSON: `resident`, the share of the file's pages that are then in the cache (mincore). Where
-files are nothing but pages of the cache (tmpfs), it ends with exit code 77.
+`python -m collbench.workloads.host.files cold|warm PATH...` drops files, or all files of a folder, from the page cache,
+or reads them in. Cold is fsync and then posix_fadvise(DONTNEED), which needs no right but to open the file: pages that
+are not on the device yet cannot be dropped. Prints JSON: `resident`, the share of their pages that are then in memory
+(mincore). Where files are nothing but pages of the cache (tmpfs), it ends with exit code 77.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import json
 import mmap
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from collbench.workloads.program import SideCommand
 from collbench.workloads.protocol import SKIPPED, end, started
 
 #: File systems by the number that statfs(2) gives.
 _KINDS = {0x01021994: "tmpfs", 0x794C7630: "overlay", 0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}
+
+ResultT = TypeVar("ResultT")
 
 #: Least part of the time asked for that a program measures: it looks at its clock after each request.
 SHORTEST = 0.9
@@ -67,9 +71,9 @@ def no_io_uring() -> str | None:
             'of the container engine, which seccomp = "unconfined" leaves out')  # fmt: skip
 
 
-def cached(state: str, name: str) -> SideCommand:
-    """Bring a file into the page cache (`warm`), or out of it (`cold`); the record's check has what `main` prints."""
-    return SideCommand(started("host.files", state, name), json.loads)
+def cached(state: str, *paths: str) -> SideCommand:
+    """Bring files into the page cache (`warm`), or out of it (`cold`); the record's check has what `main` prints."""
+    return SideCommand(started("host.files", state, *paths), json.loads)
 
 
 def resident(file: int) -> float:
@@ -78,7 +82,7 @@ def resident(file: int) -> float:
         return 0.0
     pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
     libc = ctypes.CDLL(None, use_errno=True)
-    with mmap.mmap(file, size) as mapping:  # which touches no page
+    with mmap.mmap(file, size, access=mmap.ACCESS_COPY) as mapping:  # which touches no page
         first = ctypes.c_char.from_buffer(mapping)
         failed = libc.mincore(ctypes.byref(first), ctypes.c_size_t(size), pages)
         del first
@@ -98,26 +102,39 @@ def read(file: int) -> None:
         pass
 
 
+def each(paths: Sequence[Path], act: Callable[[int], ResultT]) -> list[ResultT]:
+    """What `act` gives for each file, opened, also of those in folders. OSError."""
+    results = []
+    for path in [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else (given,))]:
+        with path.open("r+b") as file:
+            results.append(act(file.fileno()))
+    return results
+
+
+def bring(state: str, paths: Sequence[Path]) -> float:
+    """Do what `cached` says. The share of pages in the cache; the process ends where that is not as it should be."""
+    cold, what = state == "cold", paths[0] if len(paths) == 1 else f"{len(paths)} files"
+    try:
+        each(paths, drop if cold else read)
+        shares = each(paths, lambda file: (os.fstat(file).st_size, resident(file)))
+    except OSError as error:
+        end(1, f"page cache of {error.filename or what}: {error.strerror}")
+    if cold and kind_of(paths[0]) == "tmpfs":
+        end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
+    share = sum(size * part for size, part in shares) / max(sum(size for size, _ in shares), 1)
+    if (share if cold else 1 - share) > 0.01:
+        why = "fsync and posix_fadvise(DONTNEED)" if cold else "reading; is there memory for it?"
+        end(1, f"{share:.1%} of {what} is in the page cache after {why}")
+    return share
+
+
 def main() -> None:
     """Do what the arguments say, and print the share."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("state", choices=("cold", "warm"))
-    parser.add_argument("file", type=Path)
+    parser.add_argument("path", type=Path, nargs="+")
     flags = parser.parse_args()
-    cold = flags.state == "cold"
-    try:
-        file = os.open(flags.file, os.O_RDWR)
-        (drop if cold else read)(file)
-        share = resident(file)
-        os.close(file)
-    except OSError as error:
-        end(1, f"page cache of {flags.file}: {error.strerror}")
-    if cold and kind_of(flags.file) == "tmpfs":
-        end(SKIPPED, "cache=cold: a file on tmpfs is always in memory")
-    if (share if cold else 1 - share) > 0.01:
-        why = "fsync and posix_fadvise(DONTNEED)" if cold else "it was read; is there memory for it?"
-        end(1, f"{share:.1%} of {flags.file} is in the page cache after {why}")
-    sys.stdout.write(json.dumps({"resident": share}) + "\n")
+    sys.stdout.write(json.dumps({"resident": bring(flags.state, flags.path)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 dd writes zeros block by block to a new file, and brings them to the device before it ends (fdatasync). Storage that
 compresses zeros stores nothing of them, and its case fails.
 
-fio makes requests to one file, at random or in sequence, through the system calls of one of its engines. A job is a
-thread: as a process it would leave fio's process group, and go on when that is ended.
+fio makes requests at random or in sequence, through the system calls of one of its engines. Each job has a file of its
+own: in one file, jobs would wait for the lock of its inode. A job is a thread: as a process it would leave fio's
+process group, and go on when that is ended.
 
 ioping reads 4 KiB at random in a file of 1 MiB: in mode `latency` once a second, after the pages were dropped from the
 cache, in the other modes without a pause.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any
@@ -63,23 +64,46 @@ DD = Program(
 
 # fio -----------------------------------------------------------------------------------------------------------------
 
-#: The one file that all jobs work on.
-FILE = "data"
+#: By the name of a measure, what fio calls the percentile.
+PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
+
+#: The first version that flushes only after writes: earlier ones flush again after each read, and, where the engine
+#: flushes asynchronously (io_uring), again until the first flush is over.
+FLUSHES = Software("fio", "fio", oldest=(3, 38))
+
+
+def directions(case: Case) -> list[str]:
+    return [name for name in ("read", "write") if name in case["rw"] or case["rw"].endswith("rw")]
+
+
+def _mixed(case: Case) -> bool:
+    return len(directions(case)) > 1
+
+
+def _flushes(case: Case) -> bool:
+    return bool(case["fsync"]) and "write" in directions(case)
+
+
+def _jobs(case: Case) -> tuple[str, ...]:
+    """Each with a file of its own, reported together."""
+    return ("--filename_format=data.$jobnum", f"--size={case['size'] // case['jobs']}", f"--numjobs={case['jobs']}",
+            "--group_reporting", "--thread", "--output-format=json")  # fmt: skip
 
 
 def job(case: Case, *options: str) -> tuple[str, ...]:
     """The requests of the case, without what ends them."""
+    share = (f"--rwmixread={case['read_percent']}",) if _mixed(case) else ()
+    flushes = (f"--fsync={case['fsync']}",) if _flushes(case) else ()
     return (
-        "fio", "--name=collbench", f"--filename={FILE}", f"--rw={case['rw']}", f"--bs={case['bs']}",
-        f"--size={case['size']}", f"--ioengine={case['ioengine']}", f"--iodepth={case['depth']}",
-        f"--direct={case['direct']}", "--thread", "--output-format=json", *options,
+        "fio", "--name=collbench", f"--rw={case['rw']}", *share, f"--bs={case['bs']}", *flushes, *_jobs(case),
+        f"--ioengine={case['ioengine']}", f"--iodepth={case['depth']}", f"--direct={case['direct']}", *options,
     )  # fmt: skip
 
 
 def layout(case: Case) -> SideCommand:
-    """Write the whole file, and bring it to the device."""
-    fio = ("fio", "--name=layout", f"--filename={FILE}", "--rw=write", "--bs=1M", f"--size={case['size']}",
-           "--end_fsync=1", "--thread", "--output-format=json")  # fmt: skip
+    """Write all files to their last byte, which requests of one size may leave out, and bring them to the device."""
+    bs = min(1 << 20, case["size"] // case["jobs"])
+    fio = ("fio", "--name=layout", "--rw=read", "--create_only=1", f"--bs={bs}", *_jobs(case))
     return SideCommand(fio, _without_error)
 
 
@@ -93,20 +117,21 @@ def _ramp(case: Case) -> int:
 
 
 def _fio_argv(case: Case, times: int) -> Sequence[str]:
-    """Requests for `runtime` seconds; of a cold file for one pass at most: a second finds it cached."""
+    """Requests for `runtime` seconds; of cold files for one pass at most: a second finds them cached."""
     until = () if _cold(case) else ("--time_based",)
     return job(case, *until, f"--runtime={case['runtime']}", f"--ramp_time={_ramp(case)}", "--invalidate=0")
 
 
 def verified(case: Case) -> SideCommand:
     """The same writes with a checksum (crc32c) in every block, at most 64 MiB, which are then read back."""
+    writes = case.having(rw="randwrite" if "rand" in case["rw"] else "write")
     checks = ("--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
-    limit = max(min(case["size"], 64 << 20), case["bs"])
-    return SideCommand(explained("verify failed\\|^fio: ", *job(case, f"--io_size={limit}", *checks)), _without_error)
+    limit = max(min(case["size"], 64 << 20) // case["jobs"], case["bs"])
+    return SideCommand(explained("verify failed\\|^fio: ", *job(writes, f"--io_size={limit}", *checks)), _without_error)
 
 
 def _job_in(output: str) -> Mapping[str, Any]:
-    """The only job: fio may print warnings before its JSON, and after it. ValueError where the JSON is not whole."""
+    """All jobs together: fio may print warnings before its JSON, and after it. ValueError: the JSON is not whole."""
     document, _ = json.JSONDecoder().raw_decode(output[max(output.find("{"), 0) :])
     (only,) = document["jobs"]
     return dict(only)
@@ -119,22 +144,37 @@ def _without_error(output: str) -> Mapping[str, float]:
 
 
 def _fio_seconds(output: str) -> Mapping[str, Sequence[float]]:
-    """The mean time from one completed request to the next, and the 99th percentile of completion latency."""
-    reported = _job_in(output)
-    side = max(reported["read"], reported["write"], key=lambda side: float(side["total_ios"]))
-    request = side["runtime"] * 1e-3 / side["total_ios"]
-    return {"request": [request], "p99": [side["clat_ns"]["percentile"]["99.000000"] * 1e-9]}
+    """By direction the mean time from one completed request to the next, and percentiles of completion latency."""
+    reported, seconds = _job_in(output), dict[str, Sequence[float]]()
+    sides = {name: reported[name] for name in ("read", "write") if reported[name]["total_ios"]}
+    for name, side in sides.items():
+        seconds[name if len(sides) > 1 else "request"] = [side["runtime"] * 1e-3 / side["total_ios"]]
+        seconds |= _percentiles(f"{name}_" * (len(sides) > 1), side["clat_ns"])
+    return seconds | (_percentiles("sync_", reported["sync"]["lat_ns"]) if _syncs(reported) else {})
+
+
+def _percentiles(prefix: str, latency: Mapping[str, Any]) -> dict[str, Sequence[float]]:
+    return {f"{prefix}{name}": [latency["percentile"][key] * 1e-9] for name, key in PERCENTILES.items()}
+
+
+def _syncs(reported: Mapping[str, Any]) -> int:
+    return int(reported.get("sync", {}).get("total_ios", 0))
 
 
 def _fio_wrong(case: Case, output: str) -> int:
-    """Whether fio met an error, made no request of the kind asked for, ended early, or read a cold file twice."""
+    """Whether fio met an error, lacks requests of a kind, ended early, read cold files twice, or flushed too often."""
     reported = _job_in(output)
-    side = reported["write" if "write" in case["rw"] else "read"]
-    early, twice = side["runtime"] * 1e-3 < SHORTEST * case["runtime"], False
+    sides = [reported[name] for name in directions(case)]
+    early, twice = max(side["runtime"] for side in sides) * 1e-3 < SHORTEST * case["runtime"], False
     if _cold(case):
-        left = case["size"] - side["io_bytes"]  # a block that is not whole is left out or completed
-        early, twice = early and left >= case["bs"], -left >= case["bs"]
-    return sum((reported["error"] != 0, side["total_ios"] < 1, early, twice))
+        left = case["size"] - sum(side["io_bytes"] for side in sides)
+        slack = case["jobs"] * case["bs"]  # of each file, a block that is not whole is left out or completed
+        early, twice = early and left >= slack, -left >= slack
+    none, often = any(side["total_ios"] < 1 for side in sides), False
+    if _flushes(case):
+        expected = reported["write"]["total_ios"] / case["fsync"]  # a job may leave one out at each end
+        often = abs(_syncs(reported) - expected) > 2 * case["jobs"] + 0.1 * expected
+    return sum((reported["error"] != 0, none, early, twice, often))
 
 
 def _fio_ms(output: str) -> int:
@@ -144,54 +184,83 @@ def _fio_ms(output: str) -> int:
 
 
 def _fio_notes(output: str) -> Sequence[str]:
-    short = (ms := _fio_ms(output)) < 100  # of which fio counts whole ones: it cannot show a difference of 1 %
-    return (f"fio counts in ms, and a pass of the file took {ms}: make the size larger",) if short else ()
+    notes, reported = list[str](), _job_in(output)
+    if (ms := _fio_ms(output)) < 100:  # of which fio counts whole ones: it cannot show a difference of 1 %
+        notes.append(f"fio counts in ms, and a pass of the file took {ms}: make the size larger")
+    if 0 < min(filter(None, (reported["read"]["total_ios"], reported["write"]["total_ios"], _syncs(reported)))) < 1000:
+        notes.append("p99.9 of fewer than 1000 requests is that of the slowest one: make the runtime longer")
+    return notes
 
 
 def _fio_refuses(case: Case) -> str | None:
     """What fio would take and not do, without a word."""
-    if case["size"] < case["bs"]:
-        return "the size is less than one request (bs)"
+    if case["size"] % case["jobs"]:
+        return "each job has a file of its own, all of one size: the size must be a multiple of jobs"
+    if case["size"] // case["jobs"] < case["bs"]:
+        return "the size, divided by jobs, is less than one request (bs)"
     waits = case["ioengine"] == "psync" or (case["ioengine"] == "libaio" and not case["direct"])
     if waits and case["depth"] > 1:
         return f"{case['ioengine']} with direct={case['direct']} makes one request at a time: depth must be 1"
     if case["direct"] and case["cache"] == "warm":
         return "direct=1 passes the page cache by: cache=warm needs direct=0"
+    if _cold(case) and case["rw"] == "rw":  # of each direction fio keeps its own place in the file
+        return "rw=rw reads what it has just written, from the page cache: cache=cold needs rw=randrw"
     return None
 
 
+def _fio_unused(case: Case) -> Sequence[str]:
+    """O_DIRECT passes the page cache by; cold files are measured from the first request on."""
+    used = {"read_percent": _mixed(case), "fsync": _flushes(case), "cache": not case["direct"], "ramp": not _cold(case)}
+    return [name for name, effective in used.items() if not effective]
+
+
 def _fio_lacks(case: Case, folder: Path) -> str | None:
-    if _cold(case) and case["rw"] == "randread" and case["bs"] % PAGESIZE:
+    asynchronous = case["ioengine"] == "io_uring" and case["depth"] > 1
+    if _flushes(case) and (_mixed(case) or asynchronous) and (old := FLUSHES.missing()) is not None:
+        return f"fsync={case['fsync']}: {old}; earlier ones flush more often where requests are mixed or asynchronous"
+    if _cold(case) and case["rw"] in ("randread", "randrw") and case["bs"] % PAGESIZE:
         return f"cache=cold: a read brings whole pages into the page cache; bs must be a multiple of {PAGESIZE}"
     if case["direct"] and (reason := no_direct(folder)) is not None:
         return reason
     return no_io_uring() if case["ioengine"] == "io_uring" else None
 
 
+def _measures(name: str, prefix: str, applies: Callable[[Case], bool]) -> Iterator[Measure]:
+    """Of one direction: requests a second, or bytes a second where they are in sequence, and percentiles."""
+    if name:
+        yield Measure(name, lambda case: 1, "requests", applies=lambda case: applies(case) and "rand" in case["rw"])
+        yield Measure(name, lambda case: case["bs"], applies=lambda case: applies(case) and "rand" not in case["rw"])
+    for percentile in PERCENTILES:
+        yield Measure(f"{prefix}{percentile}", lambda case: 1, "requests", shown="time", applies=applies)
+
+
 FIO = Program(
-    name="fio", suite="io", title="fio", summary="requests to a file: how many a second, and how long the slowest take",
+    name="fio", suite="io", title="fio", summary="requests to files: how many a second, and how long the slowest take",
     measures=(
-        Measure("request", lambda case: 1, "requests"),
-        Measure("p99", lambda case: 1, "requests", shown="time"),
+        *_measures("request", "", lambda case: not _mixed(case)),
+        *_measures("read", "read_", _mixed), *_measures("write", "write_", _mixed), *_measures("", "sync_", _flushes),
     ),
     argv=_fio_argv, parse=_fio_seconds, verify=_fio_wrong, notes=_fio_notes, refuses=_fio_refuses, lacks=_fio_lacks,
     elapsed=lambda case, output: _fio_ms(output) * 1e-3 + _ramp(case),
     files=True, disk=lambda case: int(case["size"]), prepare=lambda case: (layout(case),),
-    before=lambda case: () if case["direct"] else (cached(case["cache"], FILE),),
-    # O_DIRECT passes the page cache by; a cold file is measured from the first request on
-    unused=lambda case: ("cache",) if case["direct"] else ("ramp",) if _cold(case) else (),
+    before=lambda case: () if case["direct"] else (
+        cached(case["cache"], *(f"data.{number}" for number in range(case["jobs"]))),),
+    unused=_fio_unused,
     # with the writing of the file, at so many bytes a second on a device that is neither fast nor slow
     seconds=lambda case: float(case["runtime"] + _ramp(case) + case["size"] / 5e8),
-    after=lambda case: (verified(case),) if "write" in case["rw"] else (),
+    after=lambda case: (verified(case),) if "write" in directions(case) else (),
     software=(Software("fio", "fio", oldest=(3, 0)),), repeated=True, sizes=("1G",),
     axes=(
-        parameter("rw", "randread", "which requests", among=("randread", "randwrite", "read", "write")),
+        parameter("rw", "randread", "which requests", among=("randread", "randwrite", "randrw", "read", "write", "rw")),
+        parameter("read_percent", 50, "reads among mixed requests (rw, randrw), in percent", least=1, most=99),
+        parameter("fsync", 0, "writes of a job before each fsync; 0: none", least=0, most=1 << 30),
         parameter("bs", 4096, "bytes of a request", least=512, most=1 << 30),
-        parameter("depth", 1, "requests under way at a time", least=1, most=65_536),
+        parameter("depth", 1, "requests of a job in flight", least=1, most=65_536),
+        parameter("jobs", 1, "threads, each with a file of its own", least=1, most=4096),
         parameter("ioengine", "psync", "how they are made", among=("psync", "libaio", "io_uring"), kind="how"),
         parameter("direct", 1, "1: by O_DIRECT, 0: through the page cache", least=0, most=1, kind="how"),
-        parameter("cache", "cold", "of the file, before a sample", among=("cold", "warm"), kind="how"),
-        parameter("runtime", 10, "seconds of a sample; one of a cold file ends with the file", least=1, most=86_400),
+        parameter("cache", "cold", "of the files, before a sample", among=("cold", "warm"), kind="how"),
+        parameter("runtime", 10, "seconds of a sample; of cold files one pass at most", least=1, most=86_400),
         parameter("ramp", 2, "seconds that are left out before, unless the cache is cold", least=0, most=3600),
     ),
 )  # fmt: skip

@@ -378,7 +378,8 @@ def _unreachable(service: Service, host: str, error: BaseException) -> str:
     if "Permission denied" in text or "PermissionError" in text:
         return f"{engine}: permission denied. {service.access}"
     if re.search("FileNotFoundError|Connection refused|ConnectionRefusedError|No such file", text):
-        return f"{engine}: not running. Start it ({service.start}), or name another: --docker-host."
+        start = f"Start it ({service.start})"
+        return f"{engine}: not running. {start}, or name another: --docker-host or {service.variable}."
     return f"{engine}: {_first_line(error)}"
 
 

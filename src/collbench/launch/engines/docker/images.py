@@ -304,7 +304,7 @@ def _storage_devices(engine: Docker, plan: Plan, placements: Mapping[LaunchCell,
 
 #: What is needed to install collbench in addition to its code, and what is left out of that.
 _INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py")
-_LEFT_OUT = ("__pycache__", ".so", ".egg-info", ".pyc", "source_tree")
+_LEFT_OUT = ("__pycache__", ".so", "_clock", ".egg-info", ".pyc", "source_tree")
 
 #: The label by which a Dockerfile says which MPI its image has.
 _MPI = "collbench.mpi.vendor="

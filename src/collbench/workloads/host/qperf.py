@@ -1,0 +1,71 @@
+"""qperf: bandwidth and latency of TCP between two ranks, of which each may be in a container of its own.
+
+qperf measures both by one command, and counts at both ends. iperf3 has no messages that are answered; netperf is not
+free software to Debian. Rank 0 is the server, which the client ends. Rank 1 is the client, and says what was measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from collbench.schema.case import Case
+from collbench.workloads.host.files import SHORTEST
+from collbench.workloads.program import Measure, Program, parameter
+from collbench.workloads.software import Software
+
+BYTES = 1e9  #: A bandwidth is stored as the time of so many bytes.
+
+#: Least, usual and largest size of a socket's buffer (bytes): those of two hold what is on its way at the end.
+BUFFERS = ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
+
+#: The command of a rank, which gets the client's options; it waits 30 s for the server. Latency is that of 1 byte.
+_RANK = """\
+if [ "$RANK" = 0 ]; then exec qperf --listen_port "$MASTER_PORT"; fi
+exec qperf "$MASTER_ADDR" --listen_port "$MASTER_PORT" --wait_server 30 --precision 9 -uu -vvs "$@" \
+tcp_bw --msg_size 1 tcp_lat quit"""
+
+
+def _numbers(output: str) -> Mapping[str, float]:
+    """By test and name, in bytes, ns and seconds: `tcp_bw send_bytes`."""
+    parts = re.split(r"^(tcp_\w+):$", output, flags=re.MULTILINE)
+    return {f"{test} {name}": float(number) for test, text in zip(parts[1::2], parts[2::2], strict=True)
+            for name, number in re.findall(r"^ +(\w+) += +([0-9.]+)", text, re.MULTILINE)}  # fmt: skip
+
+
+def parse(output: str) -> Mapping[str, Sequence[float]]:
+    found = _numbers(output)
+    return {"transfer": [BYTES / found["tcp_bw bw"]], "message": [found["tcp_lat latency"] * 1e-9]}
+
+
+def elapsed(case: Case, output: str) -> float:
+    """Seconds of both tests at least: qperf reads the time in steps of 10 ms (times(2))."""
+    found = _numbers(output)
+    one_by_one = (found["tcp_lat loc_send_msgs"] + found["tcp_lat rem_send_msgs"]) * found["tcp_lat latency"] * 1e-9
+    return found["tcp_bw recv_bytes"] / found["tcp_bw bw"] + one_by_one - 0.02
+
+
+def verify(case: Case, output: str) -> int:
+    """Bytes and messages that only one end counts, but for the last ones on their way; and whether it ended early."""
+    found, held = _numbers(output), sum(int(Path(path).read_text(encoding="ascii").split()[2]) for path in BUFFERS)
+    under_way = found["tcp_bw send_bytes"] - found["tcp_bw recv_bytes"]
+    lost = max(under_way - held, -under_way - case["message"], 0)
+    for sender, receiver in (("loc", "rem"), ("rem", "loc")):
+        lost += max(abs(found[f"tcp_lat {sender}_send_msgs"] - found[f"tcp_lat {receiver}_recv_msgs"]) - 1, 0)
+    return int(lost) + int(elapsed(case, output) < SHORTEST * 2 * case["seconds"])
+
+
+WORKLOAD = Program(
+    name="qperf", suite="network", title="qperf",
+    summary="bandwidth and latency of TCP between two ranks, the server and the client",
+    measures=(Measure("transfer", lambda case: BYTES), Measure("message", lambda case: 1, "messages", shown="time")),
+    argv=lambda case, times: ("sh", "-c", _RANK, "qperf", "-t", str(case["seconds"]), "-m", str(case["message"])),
+    parse=parse, verify=verify, elapsed=elapsed, seconds=lambda case: float(2 * case["seconds"]),
+    refuses=lambda case: None if case["ranks"] == 2 else "it takes two ranks, a server and a client",
+    software=(Software("qperf", "qperf"),), repeated=True, distributed=True, reporter=1,
+    axes=(
+        parameter("message", 65_536, "bytes that are sent at once where bandwidth is measured", least=1, most=1 << 30),
+        parameter("seconds", 5, "time of each test in a sample", least=1, most=3600),
+    ),
+)  # fmt: skip
