@@ -173,13 +173,16 @@ SEED = 2017
 
 
 def optimizer_of(module: nn.Module, network: Network) -> torch.optim.Optimizer:
-    """Stochastic gradient descent, as in the benchmarks of Xu, Shi and Chu (2017).
+    """Stochastic gradient descent as Torch has it in the benchmarks of Xu, Shi and Chu (2017), tools/torch/Main.lua.
 
     Of GPTs AdamW, as for GPT-3 (T. Brown et al., NeurIPS 2020, appendix B): the paper of GPT-2 does not name its own.
     """
     if network.adamw:
         return torch.optim.AdamW(module.parameters(), lr=network.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
-    return torch.optim.SGD(module.parameters(), lr=network.learning_rate, momentum=0.9)
+    nesterov = network.name.startswith("resnet")
+    return torch.optim.SGD(
+        module.parameters(), lr=network.learning_rate, momentum=0.9, weight_decay=1e-4, nesterov=nesterov
+    )
 
 
 @dataclass(frozen=True)
