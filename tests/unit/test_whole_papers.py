@@ -159,7 +159,11 @@ def test_an_interrupted_paper_says_how_to_continue(
 
     monkeypatch.setattr(launch, "perform", interrupted)
     done = here("launch", ZHAO, "--out", tmp_path / "all")
+    assert done.code == 130 and done.err.endswith(f"collbench launch zhao2018 --out {tmp_path / 'all'}\n")
+    (tmp_path / "all").mkdir()
+    done = here("launch", ZHAO, "--out", tmp_path / "all")
     assert done.code == 130 and done.err.endswith(f"collbench launch zhao2018 --resume {tmp_path / 'all'}\n")
+    assert here("launch", ZHAO, "--resume", tmp_path / "nowhere").code == 2
 
 
 def test_a_file_of_a_papers_name_is_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

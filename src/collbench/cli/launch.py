@@ -151,6 +151,8 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
         raise RequestError("launch: give either the name of a paper or a command.")
     published, code = paper(reference), 0
     folder, runs = options.resume or options.out or Path("results") / reference, list[Path]()
+    if options.resume is not None and not folder.is_dir():
+        raise RequestError(f"--resume {folder}: there is no such folder. Name the one that launch {reference} wrote.")
     choices = plans_of(published, options)
     for line in lines_of(published, choices):
         flags.note(f"# {line}")
@@ -169,7 +171,8 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
                 runs += [folder / choice.name] if any(record.status == "ok" for record in records) else []
                 code = code or int(any(record.status == "failed" for record in records))
     except (CollbenchError, KeyboardInterrupt) as error:
-        error.add_note(f" To continue: collbench launch {reference} --resume {shlex.quote(str(folder))}")
+        flag = "--resume" if folder.is_dir() else "--out"
+        error.add_note(f" To continue: collbench launch {reference} {flag} {shlex.quote(str(folder))}")
         raise
     if options.dry_run:
         return code
