@@ -404,7 +404,7 @@ def _choice_of(
 def lines_of(published: Paper, choices: Sequence[PaperChoice]) -> Iterator[str]:
     """The plans with their duration, what is not measured here and why; and what they decide of the paper together."""
     seconds = [seconds_of(choice.expanded) for choice in choices if choice.expanded is not None]
-    yield f"{published.reference}: {counted(len(seconds), 'plan')}, about {format_long(sum(seconds))} on an idle machine"
+    yield f"{published.reference}: {counted(len(seconds), 'plan')}, at least {format_long(sum(seconds))} on an idle machine"
     for choice in choices:
         name, why = choice.unfit or ("", "")
         if choice.expanded is None:
