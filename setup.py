@@ -1,6 +1,7 @@
 """Builds the parts in C, and puts plans and Dockerfiles into the package; the rest is in pyproject.toml."""
 
 from pathlib import Path
+from typing import Any
 
 from setuptools import Command, Extension, setup
 from setuptools.command.build import build
@@ -14,48 +15,24 @@ SHIPPED = (
 
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"]
 
+
 # All optional: without a compiler installation succeeds, the python driver is used, the workload says why it is
 # skipped, and readings of yardsticks say why they have no values.
-LOOP = Extension(
-    "collbench.timing._loop",
-    sources=["src/collbench/timing/_loop.c"],
-    depends=["src/collbench/timing/_loop_timed.h"],
-    extra_compile_args=["-O2", *FLAGS],
-    py_limited_api=True,
-    optional=True,
-)
-STREAM = Extension(
-    "collbench.workloads._stream",
-    sources=["src/collbench/workloads/_stream.c"],
+def part(name: str, *flags: str, **fields: Any) -> Extension:
+    """The module of a source in C, compiled with these flags."""
+    source = f"src/collbench/{name.replace('.', '/')}.c"
+    return Extension(f"collbench.{name}", [source], extra_compile_args=[*flags, *FLAGS], optional=True, **fields)
+
+
+MODULES = (
+    part("timing._loop", "-O2", depends=["src/collbench/timing/_loop_timed.h"], py_limited_api=True),
     # as stream.c is usually compiled: gcc then makes a call of memcpy of the copy, there as here
-    extra_compile_args=["-O3", "-pthread", *FLAGS],
-    extra_link_args=["-pthread"],
-    py_limited_api=True,
-    optional=True,
-)
-CHASE = Extension(
-    "collbench.workloads._chase",
-    sources=["src/collbench/workloads/_chase.c"],
-    extra_compile_args=["-O2", *FLAGS],
-    py_limited_api=True,
-    optional=True,
-)
-YARDSTICKS = Extension(
-    "collbench.yardsticks._yardsticks",
-    sources=["src/collbench/yardsticks/_yardsticks.c"],
-    extra_compile_args=["-O2", "-pthread", *FLAGS],
-    extra_link_args=["-pthread"],
-    py_limited_api=True,
-    optional=True,
+    part("workloads._stream", "-O3", "-pthread", extra_link_args=["-pthread"], py_limited_api=True),
+    part("workloads._chase", "-O2", py_limited_api=True),
+    part("yardsticks._yardsticks", "-O2", "-pthread", extra_link_args=["-pthread"], py_limited_api=True),
 )
 # A program: static, so that it is the same in every image.
-CLOCK = Extension(
-    "collbench.workloads._clock",
-    sources=["src/collbench/workloads/_clock.c"],
-    extra_compile_args=["-O2", *FLAGS],
-    extra_link_args=["-static"],
-    optional=True,
-)
+CLOCK = part("workloads._clock", "-O2", extra_link_args=["-static"])
 
 
 class BuildParts(build_ext):
@@ -115,7 +92,7 @@ class BuildSourceTree(Command):
 
 build.sub_commands.append(("build_source_tree", None))
 setup(
-    ext_modules=[LOOP, STREAM, CHASE, YARDSTICKS, CLOCK],
+    ext_modules=[*MODULES, CLOCK],
     cmdclass={"build_ext": BuildParts, "build_source_tree": BuildSourceTree},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )
