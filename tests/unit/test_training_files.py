@@ -113,7 +113,7 @@ def test_an_epoch_has_every_example_once_and_its_trainer_waits(monkeypatch: pyte
 
 
 def test_an_output_of_loading_is_read_as_bytes_a_second_and_per_cent() -> None:
-    row, case = workloads.get("loading"), case_of("loading", size="100M", example="1M", batch=16)
+    row, case = workloads.get("loading"), case_of("loading", size="100M", example="1M", batch=16, readers=2)
     output = json.dumps({"ns": {"epoch": [2_000_000_000]}, "utilisation": 0.875, "wrong": 3})
     seconds, (epoch, utilisation) = row.parse(output), row.measures_of(case)
     assert (row.verify(case, output), row.elapsed(case, output)) == (3, 2.0)
@@ -124,7 +124,7 @@ def test_an_output_of_loading_is_read_as_bytes_a_second_and_per_cent() -> None:
 
 def test_memory_of_warm_examples_is_counted() -> None:
     memory = workloads.get("loading").memory
-    needed = [memory(case_of("loading", size="64M", cache=cache)) for cache in ("cold", "warm")]
+    needed = [memory(case_of("loading", size="64M", readers=1, cache=cache)) for cache in ("cold", "warm")]
     assert needed[1] - needed[0] == 64 << 20
 
 
@@ -172,7 +172,7 @@ def test_what_has_no_space_is_an_error_and_never_a_short_file(folder: Path, monk
 
 
 @pytest.mark.parametrize("table", [
-    {"name": "loading", "size": "1M", "example": "16k", "compute": 1, "readers": 2},
+    {"name": "loading", "size": "2M", "example": "16k", "compute": 1, "readers": 2},
     {"name": "checkpoint", "size": "1M", "shards": 2},
 ])  # fmt: skip
 def test_both_are_measured_and_skipped_where_files_are_in_memory(table: dict[str, Any], folder: Path) -> None:

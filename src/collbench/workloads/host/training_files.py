@@ -53,7 +53,10 @@ def _loading(case: Case, times: int) -> tuple[str, ...]:
 def _loading_refuses(case: Case) -> str | None:
     if case["example"] % 8:
         return "example must be a multiple of 8 bytes"
-    return "the size is less than two batches, and for the first every trainer waits" if batches(case) < 2 else None
+    ahead = AHEAD * case["readers"]
+    if batches(case) <= ahead:  # then the trainer waits for the first batch alone, which does not count
+        return f"readers load {ahead} batches ahead, and an epoch has {batches(case)}; use a larger size"
+    return None
 
 
 #: By name.
