@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.conclusions import VERDICTS, Evidence, JudgedConclusion, PartVerdict, judge
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.papers import ContainerKind, Paper, decode, kinds_of, refuse_other_machines
+from collbench.analysis.papers import ContainerKind, Paper, Selector, decode, kinds_of, refuse_other_machines
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, nearest_and_all
@@ -262,11 +262,18 @@ def _reason(evidence: Evidence) -> str:
     return words[evidence.reason]
 
 
+def _selected(selector: Selector) -> str:
+    """`parameter_server (policy single, affinity unpinned)`: the cells that are meant."""
+    values = ", ".join(f"{name} {' or '.join(map(str, value)) if isinstance(value, tuple) else value}"
+                       for name, value in selector.values.items())  # fmt: skip
+    return f"{selector.workload} ({values})" if values else selector.workload
+
+
 def _lacks(part: PartVerdict) -> str:
-    """What was not measured of a part, or why: `hpcg`, `n 15000, 18000, 20000, 22000, ...`."""
+    """What was not measured of a part, or why: `hpcg`, `ps_* (policy multi)`, `n 15000, 18000, 20000, ...`."""
     refused = _refused(part)
-    absent = dict.fromkeys(selector.workload for selector in part.absent)
-    words = [*refused.values(), *(workload for workload in absent if workload not in refused)]
+    absent = dict.fromkeys(_selected(selector) for selector in part.absent if selector.workload not in refused)
+    words = [*refused.values(), *absent]
     words += [shorten(f"{name.removeprefix('than.')} {', '.join(map(str, values))}", 40, placeholder=" ...")
               for name, values in part.missing.items()]  # fmt: skip
     if not words and part.measured < part.total:
