@@ -148,7 +148,7 @@ def test_what_stays_in_memory_is_not_called_cold(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(start, "resident_share", lambda path: 0.5)
     passed = iter(range(0, 10**11, 10**9))
     monkeypatch.setattr(start, "monotonic_ns", lambda: next(passed))
-    with pytest.raises(Unusable, match="program stays in memory"):
+    with pytest.raises(Unusable, match=r"\bprogram\b"):
         start.make_cold(("program",))
 
     monkeypatch.setattr(start, "DROP_CACHES", tmp_path / "nowhere" / "drop")

@@ -159,7 +159,7 @@ def test_an_interrupted_paper_says_how_to_continue(
 
     monkeypatch.setattr(launch, "perform", interrupted)
     done = here("launch", ZHAO, "--out", tmp_path / "all")
-    assert done.code == 130 and done.err.endswith(f"collbench launch zhao2018 --out {tmp_path / 'all'}\n")
+    assert done.code == 130 and "--resume" not in done.err
     (tmp_path / "all").mkdir()
     done = here("launch", ZHAO, "--out", tmp_path / "all")
     assert done.code == 130 and done.err.endswith(f"collbench launch zhao2018 --resume {tmp_path / 'all'}\n")

@@ -149,30 +149,18 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     """Perform the plans of a paper in turn, and judge it by their runs; 1 where a cell failed, or a plan was refused."""
     if options.command or options.policies or options.images:
         raise RequestError("launch: give either the name of a paper or a command.")
-    published, code = paper(reference), 0
-    folder, runs = options.resume or options.out or Path("results") / reference, list[Path]()
+    published = paper(reference)
+    folder = options.resume or options.out or Path("results") / reference
     if options.resume is not None and not folder.is_dir():
         raise RequestError(f"--resume {folder}: there is no such folder. Name the one that launch {reference} wrote.")
     choices = plans_of(published, options)
     for line in lines_of(published, choices):
         flags.note(f"# {line}")
-    stopping = Stopping()
     try:
-        with stopping.listening():
-            for choice in choices:
-                if choice.expanded is None:
-                    continue
-                try:
-                    records = _perform_one(choice, folder / choice.name, options, stopping.check)
-                except RequestError as error:
-                    flags.note(f"collbench: {choice.name} was not measured: {error}")
-                    code = 1
-                    continue
-                runs += [folder / choice.name] if any(record.status == "ok" for record in records) else []
-                code = code or int(any(record.status == "failed" for record in records))
+        runs, code = _perform_all(choices, folder, options)
     except (CollbenchError, KeyboardInterrupt) as error:
-        flag = "--resume" if folder.is_dir() else "--out"
-        error.add_note(f" To continue: collbench launch {reference} {flag} {shlex.quote(str(folder))}")
+        if folder.is_dir():
+            error.add_note(f" To continue: collbench launch {reference} --resume {shlex.quote(str(folder))}")
         raise
     if options.dry_run:
         return code
@@ -182,6 +170,24 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     named = shlex.quote(str(folder))
     flags.say(f"* a page of it: collbench report {named} --against {reference} -o {reference}.html")
     return code
+
+
+def _perform_all(choices: Sequence[PaperChoice], folder: Path, options: _LaunchOptions) -> tuple[list[Path], int]:
+    """The runs that measured something, and 1 where a cell failed, or a plan was refused."""
+    stopping, runs, code = Stopping(), list[Path](), 0
+    with stopping.listening():
+        for choice in choices:
+            if choice.expanded is None:
+                continue
+            try:
+                records = _perform_one(choice, folder / choice.name, options, stopping.check)
+            except RequestError as error:
+                flags.note(f"collbench: {choice.name} was not measured: {error}")
+                code = 1
+                continue
+            runs += [folder / choice.name] if any(record.status == "ok" for record in records) else []
+            code = code or int(any(record.status == "failed" for record in records))
+    return runs, code
 
 
 def _perform_one(choice: PaperChoice, folder: Path, options: _LaunchOptions, check: StopCheck) -> list[Record]:

@@ -106,6 +106,6 @@ def _curves(published: Paper, items: Sequence[Item]) -> Table:
 
 def _by_step(cell: Cell, name: str) -> dict[int, float]:
     """The medians over launches of a figure, by step."""
-    found = {int(figure.removeprefix(name)): median(values) for figure, values in cell.by_figure.items()
+    medians = {int(figure.removeprefix(name)): median(values) for figure, values in cell.by_figure.items()
              if figure.startswith(name)}  # fmt: skip
-    return dict(sorted(found.items()))
+    return dict(sorted(medians.items()))

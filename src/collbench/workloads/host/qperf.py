@@ -35,24 +35,24 @@ def _numbers(output: str) -> Mapping[str, float]:
 
 
 def parse(output: str) -> Mapping[str, Sequence[float]]:
-    found = _numbers(output)
-    return {"transfer": [BYTES / found["tcp_bw bw"]], "message": [found["tcp_lat latency"] * 1e-9]}
+    numbers = _numbers(output)
+    return {"transfer": [BYTES / numbers["tcp_bw bw"]], "message": [numbers["tcp_lat latency"] * 1e-9]}
 
 
 def elapsed(case: Case, output: str) -> float:
     """Seconds of both tests at least: qperf reads the time in steps of 10 ms (times(2))."""
-    found = _numbers(output)
-    one_by_one = (found["tcp_lat loc_send_msgs"] + found["tcp_lat rem_send_msgs"]) * found["tcp_lat latency"] * 1e-9
-    return found["tcp_bw recv_bytes"] / found["tcp_bw bw"] + one_by_one - 0.02
+    numbers = _numbers(output)
+    sent = numbers["tcp_lat loc_send_msgs"] + numbers["tcp_lat rem_send_msgs"]  # one after the other
+    return numbers["tcp_bw recv_bytes"] / numbers["tcp_bw bw"] + sent * numbers["tcp_lat latency"] * 1e-9 - 0.02
 
 
 def verify(case: Case, output: str) -> int:
     """Bytes and messages that only one end counts, but for the last ones on their way; and whether it ended early."""
-    found, held = _numbers(output), sum(int(Path(path).read_text(encoding="ascii").split()[2]) for path in BUFFERS)
-    under_way = found["tcp_bw send_bytes"] - found["tcp_bw recv_bytes"]
+    numbers, held = _numbers(output), sum(int(Path(path).read_text(encoding="ascii").split()[2]) for path in BUFFERS)
+    under_way = numbers["tcp_bw send_bytes"] - numbers["tcp_bw recv_bytes"]
     lost = max(under_way - held, -under_way - case["message"], 0)
     for sender, receiver in (("loc", "rem"), ("rem", "loc")):
-        lost += max(abs(found[f"tcp_lat {sender}_send_msgs"] - found[f"tcp_lat {receiver}_recv_msgs"]) - 1, 0)
+        lost += max(abs(numbers[f"tcp_lat {sender}_send_msgs"] - numbers[f"tcp_lat {receiver}_recv_msgs"]) - 1, 0)
     return int(lost) + int(elapsed(case, output) < SHORTEST * 2 * case["seconds"])
 
 

@@ -42,8 +42,8 @@ def phases(called: int, ended: int, output: bytes, **beside: int) -> dict[str, i
     if not output.strip().isdigit() or not called < int(output) < ended:
         where = "the engine must be on this machine, in this time namespace, and keep logs of containers"
         raise EngineError(f"{CLOCK.name} printed {output[:80]!r}, no time between its start and its end: {where}")
-    found = {"start": int(output) - called, "exit": ended - int(output), **beside}
-    return found | {"total": sum(found.values())}
+    taken = {"start": int(output) - called, "exit": ended - int(output), **beside}
+    return taken | {"total": sum(taken.values())}
 
 
 def process() -> Sample:
