@@ -13,7 +13,7 @@ from collbench.analysis.papers import ContainerKind, Item, Paper, Ratio
 from collbench.analysis.results import Cell, grouped
 from collbench.report.headings import case_words
 from collbench.report.numbers import digits, four_digits
-from collbench.report.tables import Table
+from collbench.report.tables import Table, without_empty
 
 #: A figure of a check after a number of steps, as the workload names it.
 _ACCURACY, _SECONDS = "accuracy at step ", "seconds at step "
@@ -63,8 +63,7 @@ def _best_and_worst(published: Paper, kind: ContainerKind) -> Table:
     columns = ("operation", "workers", "best", "worst", "worst over best", "best in the paper", "worst in the paper",
                "worst over best in the paper")  # fmt: skip
     title = f"best and worst of {published.reference}" + (f": step {kind.step}" if kind.step else "")
-    return Table.of(title, dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)) if rows else {},
-                    (_OTHER_MACHINES,) * bool(rows))  # fmt: skip
+    return without_empty(Table(title, columns, tuple(rows), (_OTHER_MACHINES,) * bool(rows)))
 
 
 def _spread(published: Paper, kind: ContainerKind) -> Table:
