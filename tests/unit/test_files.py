@@ -34,7 +34,7 @@ from collbench.workloads.host.storage import layout, verified
 #: What a test asks of each benchmark: little.
 SMALL: dict[str, dict[str, Any]] = {"dd": {"count": 16}, "ioping": {"mode": "cached", "seconds": 1},
                                     "fio": {"size": "1M", "runtime": 1, "ramp": 0},
-                                    "loading": {"size": "1M", "example": "16k", "compute": 1},
+                                    "loading": {"size": "1M", "example": "16k", "compute": 1, "readers": 1},
                                     "checkpoint": {"size": "1M"},
                                     "sysbench_fileio": {"size": "1M", "files": 4, "events": 100}}  # fmt: skip
 
@@ -277,7 +277,7 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
         ("dd", "bs=1M", "count=4"),
         ("fio", "size=4M"),
         ("sysbench_fileio", "size=4M"),
-        ("loading", "size=4M", "batch=1"),
+        ("loading", "size=4M", "batch=1", "readers=1"),
         ("checkpoint", "size=4M"),
     ],
 )
