@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,15 +90,15 @@ def _by_name(folder: str, ending: str) -> dict[str, Path]:
     return {path.name.removesuffix(ending): path for path in files}
 
 
-def find_plan(text: str) -> Path:
-    """The file of this path, else the plan of this name, or PlanError: there is neither."""
+def find_plan(text: str, others: Sequence[str] = ()) -> Path:
+    """The file of this path, else the plan of this name, or PlanError: neither; `others` would have worked too."""
     path, known = Path(text), plans()
     if text in known and not path.is_file():
         return known[text]
     try:
         path.stat()
     except FileNotFoundError as error:
-        hint = nearest_and_all(path.stem, tuple(known))
+        hint = nearest_and_all(path.stem, (*known, *others))
         raise PlanError(f"plan {text}: no such file, and no plan of this name. {hint}") from error
     except OSError:
         return path  # reading it raises the error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 
 from collbench.errors import UnitError
@@ -97,3 +98,24 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number} {plural or f'{noun}s'}"
+
+
+def format_spans(numbers: Iterable[int]) -> str:
+    """`0-3,8` for {0, 1, 2, 3, 8}: the format in which the kernel lists cores."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
+
+
+def parse_spans(text: str) -> frozenset[int]:
+    """The inverse of `format_spans`."""
+    cores: set[int] = set()
+    for span in text.split(","):
+        if span.strip():
+            first, _, last = span.partition("-")
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)

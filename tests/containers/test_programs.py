@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,8 +110,8 @@ def test_a_command_is_the_same_file_on_the_host_and_in_a_container(
     assert folders() == before
 
 
-def suite_of_starts(*words: str) -> subprocess.Popen[str]:
-    command = ("-m", "collbench", "suite", "container_start", "--style", "json", *words)
+def suite_of(name: str, *words: str) -> subprocess.Popen[str]:
+    command = ("-m", "collbench", "suite", name, "--style", "json", *words)
     return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -122,7 +123,7 @@ def starting(engine: Docker) -> list[dict[str, Any]]:
 @pytest.mark.docker
 def test_phases_of_containers_and_of_a_bare_process(clean: Started) -> None:
     need(clean, "tools")
-    with suite_of_starts("process=bare,container:none,container:host", "-n", "2", "-w", "0") as process:
+    with suite_of("container_start", "process=bare,container:none,container:host", "-n", "2", "-w", "0") as process:
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
     records = json.loads(out)["records"]
@@ -135,10 +136,26 @@ def test_phases_of_containers_and_of_a_bare_process(clean: Started) -> None:
 
 
 @pytest.mark.docker
+def test_a_server_in_a_container_answers_a_client_on_the_host(clean: Started) -> None:
+    need(clean, "torch")
+    if shutil.which("qperf") is None:
+        skip_or_fail("the host has no qperf")
+    processes = ("bare", "container:bridge", "container:host")
+    done = suite_of("qperf_host", "seconds=1", f"process={','.join(processes)}", "-n", "1", "-w", "0")
+    out, err = done.communicate(timeout=LIMIT)
+    assert done.returncode == 0, err
+    records = json.loads(out)["records"]
+    assert [(record["case"]["how"]["process"], record["status"]) for record in records] == [
+        (process, "ok") for process in processes for measure in ("transfer", "message")
+    ]
+    assert clean.engine.labelled() == []
+
+
+@pytest.mark.docker
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_starts_that_are_ended_leave_no_container(clean: Started, number: signal.Signals) -> None:
     need(clean, "tools")
-    with suite_of_starts("process=container:none", "-n", "10000") as process:
+    with suite_of("container_start", "process=container:none", "-n", "10000") as process:
         try:
             wait_for(lambda: starting(clean.engine))
         finally:

@@ -20,7 +20,7 @@ from collbench import workloads
 from collbench.bindings.spec import World
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
-from collbench.machine.facts import RankFacts, host, parse_cores, rank_facts
+from collbench.machine.facts import RankFacts, host, rank_facts
 from collbench.run import facts_of_ranks
 from collbench.run.cases import program_cases
 from collbench.run.facts_of_ranks import bind, place_difference, shape_difference, software_difference
@@ -31,6 +31,7 @@ from collbench.schema.case import case_of
 from collbench.schema.record import Confinement, Record
 from collbench.schema.world import GPU, HOST, SHAPE, Place, Shape
 from collbench.schema.world import shapes as planned_shapes
+from collbench.units import parse_spans
 from collbench.workloads.program import threads_of_rank
 
 PLACES = (Place(container="box-0", cores="0-1", gpu="GPU-a"), Place(container="box-1", cores="2,3", gpu="GPU-b"))
@@ -122,7 +123,7 @@ def test_differences_in_words(golden: Callable[[str, str], None], monkeypatch: p
 def ranks(*where: str) -> tuple[RankFacts, ...]:
     """`a:0-3` is a rank on machine a that may use cores 0 to 3."""
     split = (one.split(":") for one in where)
-    return tuple(replace(rank_facts(), kernel_id=machine, cores=parse_cores(own)) for machine, own in split)
+    return tuple(replace(rank_facts(), kernel_id=machine, cores=parse_spans(own)) for machine, own in split)
 
 
 def threads_of(world: Sequence[RankFacts]) -> tuple[int, ...]:

@@ -282,6 +282,9 @@ def test_launch_takes_a_command_in_the_place_of_a_plan(here: Path, monkeypatch: 
     assert (plan.policies, plan.images, plan.launches) == (("host", "multi"), ("tools",), 7)
     expected = benchmark_of({"command": ["./app", "--steps"], "metric": "(x)", "unit": "s"}, here)
     assert plan.benchmarks == (expected,)
+    usual, long = plan, launched(monkeypatch, "-n", "1", "-w", "0", "-T", "2h", "--", "./app")
+    assert (usual.iters, usual.warmup, usual.floor, usual.timeout_seconds) == (None, 1, 3, 300.0)
+    assert (long.iters, long.warmup, long.timeout_seconds) == (1, 0, 7200.0)
 
 
 @pytest.mark.parametrize("words", [("threads=1", "--", "true"), ("sh",), ("./app",), ("--metric", "(x)"), ("--",)])
@@ -293,7 +296,7 @@ def test_suite_refuses_a_command_that_is_none(here: Path, words: Sequence[str]) 
     "words",
     [
         ("--command", "a", "--", "b"), ("quick", "--command", "a"), ("--policies", "host"), ("--metric", "(x)"),
-        ("quick", "--images", "tools"), ("--",),
+        ("quick", "--images", "tools"), ("quick", "-n", "3"), ("quick", "-w", "0"), ("--",),
     ],
 )  # fmt: skip
 def test_launch_refuses_a_command_that_is_none(words: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from collbench.bindings.spec import Roles
 from collbench.cli.measure import CollectiveOptions, collective_command, plan_of
 from collbench.collectives.row import CollectiveCase, collective_case
 from collbench.errors import BackendUnavailable, PlanError, RequestError
-from collbench.run.cases import cases_of, refuse_cadence
+from collbench.run.cases import cases_of, program_cases, refuse_cadence, unused_parameters
 from collbench.run.experiment import roles_of
 from collbench.schema.axes import AXES, DTYPES, OPS, STAGINGS, Axis, BackendSupport, Op, PlanKey, Sizes, plan_keys_of
 from collbench.schema.plan import Plan, Subject, check_plan, with_axes
@@ -359,3 +359,18 @@ def test_roles_are_those_of_all_backends_together() -> None:
     served = cases_of(plan_axes(collectives=("ps_bcast",)), "plain", 3)
     plain = cases_of(plan_axes(), "staged", 3)
     assert roles_of((served, plain)) == Roles(True, frozenset({0}))
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "unused"),
+    [
+        (({"name": "fio", "rw": "randread", "read_percent": 70, "fsync": 1},), {"fio": ["fsync", "read_percent"]}),
+        (({"name": "fio", "rw": ("randread", "randrw"), "read_percent": 70},), {}),
+        (({"name": "fio", "rw": "read", "fsync": 1}, {"name": "fio", "rw": "write"}), {"fio": ["fsync"]}),
+        (("fio",), {}),
+    ],
+)
+def test_parameters_without_effect_are_known(benchmarks: tuple[Any, ...], unused: dict[str, list[str]]) -> None:
+    plan = Plan(benchmarks=benchmarks)
+    cases = [identity for case in program_cases(plan, 1) for identity in case.identities]
+    assert unused_parameters(plan, cases) == unused

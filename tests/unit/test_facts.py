@@ -19,6 +19,7 @@ from collbench import backends
 from collbench.machine import facts, launcher
 from collbench.machine.cgroup import confinement, cpu_quota, memory_left, memory_limit, throttled_seconds
 from collbench.machine.facts import RankFacts, sha256_of
+from collbench.units import format_spans, parse_spans
 
 
 @pytest.mark.parametrize(
@@ -33,12 +34,12 @@ from collbench.machine.facts import RankFacts, sha256_of
     ],
 )
 def test_cores_print_as_the_kernel_prints_them(cores: list[int], text: str) -> None:
-    assert facts.format_cores(cores) == text
+    assert format_spans(cores) == text
 
 
 @given(st.sets(st.integers(0, 300)))
 def test_printed_cores_can_be_read_back(cores: set[int]) -> None:
-    assert facts.parse_cores(facts.format_cores(cores)) == cores
+    assert parse_spans(format_spans(cores)) == cores
 
 
 def tree(root: Path, files: Mapping[str, str]) -> Path:
@@ -152,7 +153,7 @@ def test_hardware_threads_are_those_that_the_kernel_lists(tmp_path: Path) -> Non
 def test_the_facts_of_this_process() -> None:
     mine = facts.rank_facts()
     assert mine.cores == os.sched_getaffinity(0)
-    assert mine.binding == facts.format_cores(mine.cores)
+    assert mine.binding == format_spans(mine.cores)
     assert mine.host == os.uname().nodename
     assert facts.have_common_clock([mine, facts.rank_facts()])
     machine = facts.host([0, 2])

@@ -116,7 +116,7 @@ def test_the_package_is_the_installed_one_with_kernels_and_tables(installed: Pat
 
 @pytest.mark.slow
 def test_plans_are_found_by_name(installed: Path, tmp_path: Path) -> None:
-    *listed, last = command(installed, tmp_path, "plan")
+    *listed, _, last = command(installed, tmp_path, "plan")
     assert {line.split()[2] for line in listed} == {path.stem for path in (ROOT / "launch").glob("*.toml")}
     assert last.endswith(f" {installed / 'collbench' / 'source_tree' / 'launch'}.")
     assert re.match(r"quick: .*: 10 cells", command(installed, tmp_path, "plan quick")[0])

@@ -34,12 +34,13 @@ from collbench.launch.engines.spec import Stack, WorldSpec, steps_of
 from collbench.launch.expansion import expand, places, refuse_too_large
 from collbench.launch.folders import folders
 from collbench.launch.placement import place
-from collbench.machine.facts import Core, Topology, TopologyGpu, container, parse_cores
+from collbench.machine.facts import Core, Topology, TopologyGpu, container
 from collbench.registry import find_plan
 from collbench.run.facts_of_ranks import bind
 from collbench.schema.plan import Plan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.world import GPU, Place, read_places
+from collbench.units import parse_spans
 
 Golden = Callable[[str, str], None]
 Collbench = Callable[..., CompletedProcess[str]]
@@ -138,8 +139,8 @@ def test_every_rank_has_a_slot_of_its_own_or_all_are_refused(
     node_of = {core.number: core.node for core in there.cores}
     for box in placed.boxes:
         mine = {core for slot in box.slots for core in slot.cores}
-        assert parse_cores(box.cores) == mine
-        assert parse_cores(box.nodes) == {node_of[core] for core in mine}
+        assert parse_spans(box.cores) == mine
+        assert parse_spans(box.nodes) == {node_of[core] for core in mine}
 
 
 #: Where processor 4 is the second thread of processor 0's core.

@@ -24,7 +24,7 @@ from tests.unit.made_measurements import case
 
 from collbench.errors import Interrupted, RequestError
 from collbench.machine import driver_link
-from collbench.machine.facts import ContentionMeter, CoreTimes, Waited, format_cores, machine_id
+from collbench.machine.facts import ContentionMeter, CoreTimes, Waited, machine_id
 from collbench.run import sampling as sampling_module
 from collbench.run import turns as under_test
 from collbench.run.program import AloneWorld
@@ -33,6 +33,7 @@ from collbench.run.turns import BATCH, QUOTA_SLICE, Turns, sampled_in_turns
 from collbench.schema.case import Alignment
 from collbench.schema.world import LONGEST_ORDER, VARIABLE, Order, Report, SliceRule
 from collbench.timing.loop import AlignmentSetting, Signals, Stamps
+from collbench.units import format_spans
 from collbench.workloads import protocol
 
 
@@ -142,7 +143,7 @@ def test_only_the_first_report_names_what_it_holds_without_its_own_pipes(
     pipes = [str((driver.folder / name).stat().st_ino) for name in ("orders-0", "reports")]
     held = tuple(sorted(f"{pipe} on {machine_id()}" for pipe in pipes))
     assert [report.holds for report in driver.heard] == [held, ()]
-    here = f"{machine_id()} {format_cores(os.sched_getaffinity(0))}"
+    here = f"{machine_id()} {format_spans(os.sched_getaffinity(0))}"
     assert [report.cores for report in driver.heard] == [(here,), ()]
 
 

@@ -128,7 +128,7 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
 
 
 class Conclusion(_Data, frozen=True, kw_only=True):
-    """A sentence of a paper, in its words, which holds if all its parts do; launch `plans` measure it.
+    """A sentence of a paper, in its words, which holds if all its parts do.
 
     Of a `chain`, such as "slower, because launches are", no verdict is possible without one of its parts. Cells
     `beside` are shown and decide nothing.
@@ -136,7 +136,6 @@ class Conclusion(_Data, frozen=True, kw_only=True):
 
     number: int
     text: str
-    plans: tuple[str, ...]
     parts: tuple[ClaimPart, ...]
     chain: bool = False
     beside: tuple[Selector, ...] = ()

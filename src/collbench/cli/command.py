@@ -54,5 +54,6 @@ class WithCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-#: Flags that make a plan of a command: a run that is resumed has it.
-OF_COMMAND = ("command", "policies", "images", *_PARAMETERS)
+#: Flags of `launch` that are keys of the plan of a command; all that make one, which a run that is resumed has.
+OF_LAUNCH = ("policies", "images", "iters", "warmup", "timeout")
+OF_COMMAND = ("command", *OF_LAUNCH, *_PARAMETERS)

@@ -25,17 +25,17 @@ from collbench.analysis.results import some_from
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli import until
-from collbench.cli.command import COMMAND, MetricOptions, WithCommand, command_benchmark
+from collbench.cli.command import COMMAND, OF_LAUNCH, MetricOptions, WithCommand, command_benchmark
 from collbench.cli.plan import (
     LAUNCHES,
     UNTIL,
     PaperChoice,
     ending,
     is_paper,
-    lines_of,
     looking,
     placed_on,
     plans_of,
+    plans_table,
     show_cells,
     show_commands,
 )  # fmt: skip
@@ -49,7 +49,7 @@ from collbench.launch.stacks import indistinct_sides
 from collbench.launch.waiting import StopCheck, Stopping
 from collbench.registry import find_plan
 from collbench.report.cells import launch_tables
-from collbench.report.paper import beside, paper
+from collbench.report.paper import beside, paper, papers
 from collbench.report.tables import terminal
 from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
@@ -70,6 +70,9 @@ class _LaunchOptions(MetricOptions):
     images: str | None = flags.option(
         "--images", "Images that the command runs in.  [default: tools]", "NAMES", type=flags.text
     )
+    iters: int | None = flags.option("-n --iters", "Of a command: so many samples in each launch.  [default: 3 or more, for 2 s]", "N", type=click.IntRange(1))  # fmt: skip
+    warmup: int | None = flags.option("-w --warmup_iters", "Of a command: samples that are not counted, before these.  [default: 1]", "N", type=click.IntRange(0))  # fmt: skip
+    timeout: str | None = flags.option("-T --timeout", "Of a command: longest time of one execution.  [default: 300s]", "TIME")  # fmt: skip
     out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
     resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
     until: Until | None = UNTIL
@@ -132,10 +135,10 @@ def _plan_of(options: _LaunchOptions, resume: Path | None) -> tuple[Path, Plan]:
     own, text = command_benchmark(typed or options.command, options), options.plan
     if own is not None:
         return Path("command"), _plan_with(own, options)
-    if options.policies or options.images:
-        raise RequestError("launch: --policies and --images go with --command; a plan has its own.")
+    if _keys_of_command(options):
+        raise RequestError("launch: --policies, --images, -n, -w and -T go with a command; a plan has its own.")
     if text is not None:
-        path = find_plan(text)
+        path = find_plan(text, papers())
         return path, load_launch_plan(path, text)
     if resume is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
@@ -147,14 +150,14 @@ def _plan_of(options: _LaunchOptions, resume: Path | None) -> tuple[Path, Plan]:
 
 def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     """Perform the plans of a paper in turn, and judge it by their runs; 1 where a cell failed, or a plan was refused."""
-    if options.command or options.policies or options.images:
+    if options.command or _keys_of_command(options):
         raise RequestError("launch: give either the name of a paper or a command.")
     published = paper(reference)
     folder = options.resume or options.out or Path("results") / reference
     if options.resume is not None and not folder.is_dir():
         raise RequestError(f"--resume {folder}: there is no such folder. Name the one that launch {reference} wrote.")
     choices = plans_of(published, options)
-    for line in lines_of(published, choices):
+    for line in terminal([plans_table(published, choices)]).splitlines():
         flags.note(f"# {line}")
     try:
         runs, code = _perform_all(choices, folder, options)
@@ -174,7 +177,7 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
 
 def _perform_all(choices: Sequence[PaperChoice], folder: Path, options: _LaunchOptions) -> tuple[list[Path], int]:
     """The runs that measured something, and 1 where a cell failed, or a plan was refused."""
-    stopping, runs, code = Stopping(), list[Path](), 0
+    stopping, runs, refused, code = Stopping(), list[Path](), dict[str, str](), 0
     with stopping.listening():
         for choice in choices:
             if choice.expanded is None:
@@ -182,7 +185,9 @@ def _perform_all(choices: Sequence[PaperChoice], folder: Path, options: _LaunchO
             try:
                 records = _perform_one(choice, folder / choice.name, options, stopping.check)
             except RequestError as error:
-                flags.note(f"collbench: {choice.name} was not measured: {error}")
+                first = refused.setdefault(str(error), choice.name)
+                why = str(error) if first == choice.name else f"as {first}"
+                flags.note(f"collbench: {choice.name} was not measured: {why}")
                 code = 1
                 continue
             runs += [folder / choice.name] if any(record.status == "ok" for record in records) else []
@@ -207,11 +212,17 @@ def _plan_with(benchmark: dict[str, Any], options: _LaunchOptions) -> Plan:
     """A launch plan with a command alone: enough launches for verdicts. RequestError: a plan is named too."""
     if options.plan is not None or options.resume is not None:
         raise RequestError("launch: give either PLAN or a command; a run that is resumed has its plan.")
-    policies, images = (options.policies or "host,multi").split(","), (options.images or "tools").split(",")
+    keys = {"policies": ("host", "multi"), "images": ("tools",), "warmup": 1, "timeout": "300s"}
     return check_launch_plan(Plan(
-        title=str(benchmark["command"]), benchmarks=(benchmark,), images=tuple(images), policies=tuple(policies),
-        ranks=(1,), cores_per_rank="share", launches=10, warmup=1, floor=3, budget="2s",
+        title=str(benchmark["command"]), benchmarks=(benchmark,), ranks=(1,), cores_per_rank="share", launches=10,
+        floor=3, budget="2s", **keys | _keys_of_command(options),
     ))  # fmt: skip
+
+
+def _keys_of_command(options: _LaunchOptions) -> dict[str, Any]:
+    """Keys of a plan that flags of a command stand for."""
+    typed = {name: getattr(options, name) for name in OF_LAUNCH if getattr(options, name) is not None}
+    return {name: tuple(value.split(",")) if name in ("policies", "images") else value for name, value in typed.items()}
 
 
 def _answer(folder: Path, records: Sequence[Record]) -> int:

@@ -28,7 +28,7 @@ from collbench.errors import Interrupted, RequestError, RunWriteError, suggestio
 from collbench.machine import launcher
 from collbench.registry import find_plan
 from collbench.report import STYLES, Style, new_style
-from collbench.run.cases import parameters_of
+from collbench.run.cases import parameters_of, unused_parameters
 from collbench.run.experiment import default_backend, perform, plan_experiment
 from collbench.run.facts_of_ranks import bind, completed
 from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
@@ -247,7 +247,13 @@ def suite_command(options: _Suite) -> None:
     keys = {name: getattr(options, name) for name in ("iters", "warmup", "budget", "floor", "timeout", "folder")}
     title = " ".join(("suite", *options.words, *typed))
     plan = Plan(title=title, benchmarks=benchmarks, cap=max(options.floor, USUAL_CAP), **keys)
-    carry_out(plan, options)
+    source = click.get_current_context().get_parameter_source
+    flags = ", ".join(f"--{name}" for name in ("iters", "warmup", "budget", "floor")
+                      if source(name) is ParameterSource.COMMANDLINE)  # fmt: skip
+    once = [name for name in plan.workloads if workloads.get(name).once]
+    carry_out(
+        plan, options, (f"ignored: {name} takes one sample, so {flags} means nothing to it." for name in once if flags)
+    )
 
 
 def _benchmarks_of(words: Sequence[str]) -> list[Benchmark]:
@@ -479,7 +485,9 @@ def carry_out(
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, world, tuple(sys.argv))
     speaks = launcher.detect().rank == 0
-    for notice in notices if speaks else ():
+    unused = unused_parameters(plan, experiment.identities)
+    ignored = (f"ignored: {name} does not use {', '.join(names)} here." for name, names in unused.items())
+    for notice in (*notices, *ignored) if speaks else ():
         click.echo(f"collbench: {notice}", err=True)
     sink = TerminalSink(output.style, out, output_file, speaks=speaks)
     try:

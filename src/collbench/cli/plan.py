@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,7 +24,7 @@ from collbench.analysis.compare import compare
 from collbench.analysis.conclusions import JudgedConclusion, planned_conclusions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
-from collbench.analysis.papers import Item, Paper, library_name, representatives
+from collbench.analysis.papers import Exhibit, Item, Paper, library_name, representatives
 from collbench.analysis.planning import power, questions
 from collbench.analysis.results import cells_of
 from collbench.cli import options as flags
@@ -40,16 +41,16 @@ from collbench.launch.folders import described, folders_in, place_of
 from collbench.launch.placement import Placement
 from collbench.launch.stacks import Missing, ignored_keys, indistinct_sides, preview_of
 from collbench.launch.waiting import StopCheck
-from collbench.machine.facts import Topology, format_cores
+from collbench.machine.facts import Topology
 from collbench.registry import find_plan, plans, source_tree
 from collbench.report.caveats import ALONE
 from collbench.report.cells import power_table
-from collbench.report.paper import decidable, paper, papers
-from collbench.report.tables import Table, terminal
+from collbench.report.paper import decidable, decidable_by, paper, papers
+from collbench.report.tables import Table, terminal, without_empty
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
 from collbench.schema.plan import MOST_LAUNCHES, Plan, check_launch_plan, load_launch_plan, named_in_errors
-from collbench.units import counted, format_long
+from collbench.units import counted, format_long, format_spans
 from collbench.workloads import use_of
 from collbench.workloads.program import ProgramCase
 
@@ -60,6 +61,7 @@ _LOADS = 3  #: So many loads of oversubscribed cores are named.
 _NUMBERS = (7, 15, 25, 50, 100)  #: Numbers of launches in the table beside that of the plan.
 NOTHING_MISSING: Missing = {}  #: Every benchmark is there, as far as anybody looked.
 _LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "intelmpi": "Intel MPI"}  #: By a part of the image's name.
+_DETAIL = re.compile(r"^[^(]*: | \(.*")  #: Of an error: the cell before it, and the reason behind it.
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 #: Flags of every command that launches.
@@ -95,7 +97,7 @@ def plan_command(options: _PlanOptions) -> None:
     if is_paper(options.plan):
         _show_paper(paper(options.plan), options)
         return
-    path = find_plan(options.plan)
+    path = find_plan(options.plan, papers())
     plan = ending(placed_on(load_launch_plan(path, options.plan), options), options)
     with named_in_errors(path):
         expanded = expand(plan)
@@ -157,7 +159,7 @@ def _where(placement: Placement, name: str | None) -> str:
         gpus = f", {'GPUs' if len(box.gpus) > 1 else 'GPU'} {' '.join(box.gpus)}" if box.gpus else ""
         boxes.append(f"{title}: {ranks} on cores {box.cores}{gpus}")
     crowded = f", {_oversubscribed(placement)}" if placement.crowded else ""
-    idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
+    idle = f"; idle: cores {format_spans(placement.idle)}" if placement.idle else ""
     return f"{'; '.join(boxes)}{crowded}{idle}"
 
 
@@ -331,16 +333,15 @@ def comparisons(expanded: ExpandedPlan) -> int:
 
 def of_paper(
     expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
-) -> tuple[Paper, list[JudgedConclusion], frozenset[str]] | None:  # fmt: skip
-    """The plan's paper, its conclusions as the plan can decide them, and the workloads of it that are `missing`.
+) -> tuple[Paper, list[JudgedConclusion]] | None:  # fmt: skip
+    """The plan's paper, and its conclusions as the plan can decide them where benchmarks are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
     """
     if not expanded.plan.paper:
         return None
-    items, lacking = _items(expanded, missing)
     published = paper(expanded.plan.paper)
-    return published, planned_conclusions(published, representatives(items)), frozenset(lacking)
+    return published, planned_conclusions(published, representatives(_items(expanded, missing)[0]))
 
 
 def _items(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING, name: str = "") -> tuple[list[Item], set[str]]:
@@ -362,7 +363,8 @@ def _items(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING, name: str
 class PaperChoice(NamedTuple):
     """The plan that a machine takes of a paper's entry, or none (`expanded`). `unfit`: the first one and why not it.
 
-    `items` are its cells as papers have them, without those of workloads that are `missing`.
+    `items` are its cells as papers have them, without those of workloads that are `missing`. `preview`: lines on what
+    would be refused or skipped here.
     """
 
     name: str
@@ -371,6 +373,7 @@ class PaperChoice(NamedTuple):
     unfit: tuple[str, str] | None = None
     items: Sequence[Item] = ()
     missing: Collection[str] = ()
+    preview: Sequence[str] = ()
 
 
 def is_paper(text: str) -> bool:
@@ -394,52 +397,62 @@ def _choice_of(
         try:
             expanded = expand(plan, machine)
         except (PlanError, BackendUnavailable) as error:
-            unfit = unfit or (name, str(error).partition(". ")[0])
+            unfit = unfit or (name, _DETAIL.sub("", str(error).partition(". ")[0]))
             continue
-        missing = NOTHING_MISSING if machine else preview_of(expanded)[1]
-        return PaperChoice(name, path, expanded, unfit, *_items(expanded, missing, name))
+        lines, missing = ((), NOTHING_MISSING) if machine else preview_of(expanded)
+        return PaperChoice(name, path, expanded, unfit, *_items(expanded, missing, name), lines)
     return PaperChoice(names[0], find_plan(names[0]), unfit=unfit)
 
 
-def lines_of(published: Paper, choices: Sequence[PaperChoice]) -> Iterator[str]:
-    """The plans with their duration, what is not measured here and why; and what they decide of the paper together."""
+def plans_table(published: Paper, choices: Sequence[PaperChoice]) -> Table:
+    """The plans with their duration; what is not measured here, or another plan in its place, and why."""
     seconds = [seconds_of(choice.expanded) for choice in choices if choice.expanded is not None]
-    yield f"{published.reference}: {counted(len(seconds), 'plan')}, at least {format_long(sum(seconds))} on an idle machine"
+    title = (f"{published.reference}: {len(seconds)} of {counted(len(choices), 'plan')} can run here, in "
+             f"{format_long(sum(seconds))} or more on an idle machine")  # fmt: skip
+    rows = []
     for choice in choices:
         name, why = choice.unfit or ("", "")
-        if choice.expanded is None:
-            yield f"  {choice.name}: not here: {why}"
-        else:
-            yield f"  {choice.name}: {about(choice.expanded)}{f'; in place of {name}: {why}' if why else ''}"
+        instead = f"in place of {name}: " if choice.expanded is not None and why else ""
+        rows.append((choice.name, about(choice.expanded) if choice.expanded is not None else "not here", instead + why))
+    notes = dict.fromkeys(line for choice in choices for line in choice.preview)
+    return without_empty(Table(title, ("plan", "time", "why"), tuple(rows), tuple(notes)))
+
+
+def decided_by(published: Paper, choices: Sequence[PaperChoice]) -> Table:
+    """Each conclusion of a paper: what the plans together can decide of it, and what they lack."""
     items = [item for choice in choices for item in representatives(choice.items)]
     missing = {workload for choice in choices for workload in choice.missing}
-    yield from decidable(published, planned_conclusions(published, items), missing, "these plans")
+    return decidable_by(published, planned_conclusions(published, items), missing)
 
 
 def exhibits(published: Paper, choices: Sequence[PaperChoice]) -> Table:
     """Every table and figure of a paper: how many of its cells a plan measures in containers."""
     rows = []
     for exhibit in published.exhibits:
-        cells_of = {choice.name: {exhibit.cell(item) for item in choice.items} - {None} for choice in choices}
-        measured = {name: len(cells) for name, cells in cells_of.items() if cells}
-        cells = f"{max(measured.values(), default=0)} of {exhibit.total}"
-        rows.append((exhibit.name, exhibit.about, ", ".join(measured) or "-", cells))
+        measured = {choice.name: cells for choice in choices if (cells := _number_of_cells(exhibit, choice))}
+        number = f"{max(measured.values(), default=0)} of {exhibit.total}"
+        rows.append((exhibit.name, exhibit.about, ", ".join(measured) or "-", number))
     columns = ("in the paper", "shows", "plan", "cells here")
     return Table(f"tables and figures of {published.reference}", columns, tuple(rows))
+
+
+def _number_of_cells(exhibit: Exhibit, choice: PaperChoice) -> int:
+    """Of a table or figure, those that a plan measures on both sides."""
+    items = (item for item in choice.items if item.case.workload not in choice.missing)
+    return len({exhibit.cell(item) for item in items} - {None})
 
 
 def _show_paper(published: Paper, options: _PlanOptions) -> None:
     if options.like is not None or options.order:
         raise RequestError(f"plan {published.reference}: is a paper. --like and --order are for one of its plans.")
     choices = plans_of(published, options)
-    for line in lines_of(published, choices):
-        say(line)
-    say(terminal([exhibits(published, choices)]), nl=False)
+    tables = (plans_table(published, choices), decided_by(published, choices), exhibits(published, choices))
+    say(terminal(tables), nl=False)
 
 
 def before_measuring(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[str, ...]:
     """A line for each: the conclusions of a paper, keys without an effect, how ranks line up, and cautions of the engine."""
-    papers = decidable(*judged) if (judged := of_paper(expanded, missing)) else ()
+    papers = (decidable(*judged),) if (judged := of_paper(expanded, missing)) else ()
     cautions = (caution for site in expanded.sites for caution in site.cautions)
     # on several hosts how ranks line up depends on how well their clocks are known
     unlike = expanded.plan.align == "auto" and len({cell.hosts > 1 for cell in expanded.cells}) > 1

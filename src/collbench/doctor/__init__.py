@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from collbench.errors import RequestError, suggestion
 from collbench.machine.cgroup import status_of, text_of
-from collbench.machine.facts import container, parse_cores, thread_siblings
+from collbench.machine.facts import container, thread_siblings
 from collbench.machine.launcher import Launcher, detect
+from collbench.units import parse_spans
 
 if TYPE_CHECKING:
     from collbench.analysis.planning import Cost
@@ -133,7 +134,7 @@ class Machine:
         text = self.read(_CPUS_ONLINE)
         if text is None:
             raise OSError(f"/{_CPUS_ONLINE} cannot be read")
-        return parse_cores(text)
+        return parse_spans(text)
 
     @property
     def cpu_flags(self) -> frozenset[str]:
@@ -151,7 +152,7 @@ class Machine:
         text = self.status(process).get("Cpus_allowed_list")
         if text is None:
             raise OSError(f"/proc/{process}/status does not say which cores may be used")
-        return parse_cores(text) & self.online
+        return parse_spans(text) & self.online
 
     @property
     def launcher_cores(self) -> frozenset[int] | None:

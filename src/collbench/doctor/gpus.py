@@ -23,9 +23,9 @@ from collbench.bindings.mpi import library_path, load_mpi, vendor, version_line
 from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
-from collbench.machine.facts import cores_of_nodes, format_cores
+from collbench.machine.facts import cores_of_nodes
 from collbench.machine.nvml import GpuFacts
-from collbench.units import format_bytes
+from collbench.units import format_bytes, format_spans
 
 NONE_HERE = "no NVIDIA GPU: backends mpi-staged, mpi-cuda, nccl and torch-nccl are not usable here"
 
@@ -57,8 +57,8 @@ def gpus(machine: Machine) -> Finding:
         size = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
         node = "node unknown" if gpu.node is None else f"node {gpu.node}"
         kinds[f"{gpu.name}, {size}, {node}{', MIG on' if gpu.mig else ''}"].append(gpu.index)
-    titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_cores(alike)}: {kind}" for kind, alike in kinds.items())
-    where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
+    titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_spans(alike)}: {kind}" for kind, alike in kinds.items())
+    where = f"cores {format_spans(cores)}" + (f" on node {format_spans(nodes)}" if nodes else "")
     seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
     return finding(seen, _cuda_refused(machine), *_far(machine, devices, nodes), *_mig(devices), *_slowed(devices))
 
@@ -163,19 +163,19 @@ def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int])
         if used and gpu.node is not None and gpu.node not in nodes:
             far[gpu.node].append(gpu.index)
     for node, indices in sorted(far.items()):
-        cause = (f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
-                 f"{format_cores(nodes)}")  # fmt: skip
+        cause = (f"GPU {format_spans(indices)} is on memory node {node}, and all cores that may be used are on node "
+                 f"{format_spans(nodes)}")  # fmt: skip
         effect = "copies between host and device cross to another node: less bandwidth, more latency"
         yield Problem("warn", cause, effect, _nearer(machine, node, nodes))
 
 
 def _nearer(machine: Machine, node: int, nodes: Iterable[int]) -> str:
-    cores = format_cores(cores_of_nodes(machine.root).get(node, ()))
+    cores = format_spans(cores_of_nodes(machine.root).get(node, ()))
     if machine.container is not None:
         return f"docker run --cpuset-cpus={cores} --cpuset-mems={node} ..."
     if machine.launcher.kind == "none":
         return f"numactl --cpunodebind={node} --membind={node} collbench ... (or taskset -c {cores} collbench ...)"
-    return f"numactl --cpunodebind={format_cores({*nodes, node})} {_SPREAD[machine.launcher.kind]} ..."
+    return f"numactl --cpunodebind={format_spans({*nodes, node})} {_SPREAD[machine.launcher.kind]} ..."
 
 
 def _mig(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
@@ -183,7 +183,7 @@ def _mig(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
         effect = ("NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is "
                   "measured is a part of a GPU")  # fmt: skip
         fix = f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)"
-        yield Problem("warn", f"MIG is on for GPU {format_cores(split)}", effect, fix)
+        yield Problem("warn", f"MIG is on for GPU {format_spans(split)}", effect, fix)
 
 
 def _slowed(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
@@ -196,7 +196,7 @@ def _slowed(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
     for reasons, indices in slow.items():
         fix = (f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
                "hit: stop other programs on it, and let it cool")  # fmt: skip
-        yield Problem("warn", f"GPU {format_cores(indices)} is throttled now: {reasons}", effect, fix)
+        yield Problem("warn", f"GPU {format_spans(indices)} is throttled now: {reasons}", effect, fix)
 
 
 GpuPair = tuple[int, int]

@@ -18,10 +18,10 @@ from collbench.analysis.planning import Movement, cost, movements
 from collbench.bindings.spec import available_bytes
 from collbench.doctor import Finding, Machine, Problem, check, finding
 from collbench.machine.cgroup import cpu_quota, memory_limit
-from collbench.machine.facts import CONTENDED_SHARE, format_cores, last_level_cache
+from collbench.machine.facts import CONTENDED_SHARE, last_level_cache
 from collbench.schema.store import NoReading
 from collbench.timing.loop import native_loop
-from collbench.units import counted, format_bytes
+from collbench.units import counted, format_bytes, format_spans
 from collbench.workloads.host.stream import TIMES_CACHE
 from collbench.yardsticks import Readings
 
@@ -33,14 +33,14 @@ _BIND = {"openmpi": "mpirun --bind-to core", "mpich": "mpiexec -bind-to core",
 def cores(machine: Machine) -> Finding:
     """The cores that this process and its launcher may use, and their quota, against the ranks; and the binding."""
     allowed, quota = machine.allowed(), cpu_quota(machine.root)
-    listed, limit = format_cores(allowed), "no quota" if quota is None else f"quota {quota:g}"
+    listed, limit = format_spans(allowed), "no quota" if quota is None else f"quota {quota:g}"
     if machine.ranks is None:
         seen = f"{len(allowed)} of {len(machine.online)} usable ({listed}), {limit}; no launcher: one rank"
         return finding(seen, _throttled(machine, quota, allowed, 1), _single(machine, allowed))
     of_launcher = machine.launcher_cores
     # The launcher may be outside this container and not visible: then its ranks may have all cores.
     shared = allowed | (machine.online if of_launcher is None else of_launcher)
-    seen = (f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_cores(shared)}), {limit}; "
+    seen = (f"{counted(machine.ranks, 'rank')} on {counted(len(shared), 'core')} ({format_spans(shared)}), {limit}; "
             f"rank {machine.launcher.rank} bound to {listed}")  # fmt: skip
     throttled = _throttled(machine, quota, shared, machine.ranks)
     return finding(seen, throttled, *_placed(machine, machine.ranks, allowed, shared))
@@ -50,21 +50,21 @@ def _single(machine: Machine, allowed: frozenset[int]) -> Problem | None:
     if len(allowed) > 1:
         return None
     present = machine.online
-    fix = f"taskset -cp {format_cores(present)} $$"
+    fix = f"taskset -cp {format_spans(present)} $$"
     if len(present) == 1:
         fix = "use a machine with a core for each rank"
     elif machine.container is not None:
-        fix = f"docker run --cpuset-cpus={format_cores(present)} ..."
+        fix = f"docker run --cpuset-cpus={format_spans(present)} ..."
     effect = "two ranks would take turns on it: times would be those of the scheduler, not of the library"
-    return Problem("warn", f"this process may use one core ({format_cores(allowed)})", effect, fix)
+    return Problem("warn", f"this process may use one core ({format_spans(allowed)})", effect, fix)
 
 
 def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ranks: int) -> Problem | None:
     if quota is None or quota >= len(cores):
         return None
-    fix = f"systemctl set-property UNIT CPUQuota= AllowedCPUs={format_cores(cores)}"
+    fix = f"systemctl set-property UNIT CPUQuota= AllowedCPUs={format_spans(cores)}"
     if machine.container is not None:
-        fix = f"docker run --cpuset-cpus={format_cores(cores)} ... instead of --cpus"
+        fix = f"docker run --cpuset-cpus={format_spans(cores)} ... instead of --cpus"
     spinning = f", to {ranks} ranks that spin" if ranks > quota else ""
     cause = f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}"
     effect = ("once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and "
@@ -84,7 +84,7 @@ def _placed(machine: Machine, ranks: int, allowed: frozenset[int], shared: froze
         problems.append(Problem("warn", cause, effect, f"mpirun -n {count} collbench ..."))
     if ranks > 1 and len(allowed) > 1 and allowed == shared:
         fix = f"{_BIND.get(machine.launcher.kind, _BIND['openmpi'])} -n {ranks} collbench ..."
-        cause = f"rank {machine.launcher.rank} may run on every core ({format_cores(allowed)}): it is not bound"
+        cause = f"rank {machine.launcher.rank} may run on every core ({format_spans(allowed)}): it is not bound"
         effect = "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise"
         problems.append(Problem("warn", cause, effect, fix))
     return problems

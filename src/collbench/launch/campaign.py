@@ -33,13 +33,13 @@ from collbench.launch.placement import Placement
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.waiting import StopCheck
 from collbench.machine import facts
-from collbench.machine.facts import format_cores
 from collbench.run.facts_of_ranks import manifest_of, protocol
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Record
 from collbench.schema.store import Moment, YardstickReading
+from collbench.units import format_spans
 from collbench.yardsticks import resolutions
 
 
@@ -56,7 +56,7 @@ def read_around(sink: LaunchSink, launches: tuple[Launch, ...], cores: frozenset
         readings = yardsticks.take(cores)
         return YardstickReading(
             launch=launches[0].number, sequence=launches[0].sequence,
-            cells=tuple(launch.cell.where for launch in launches), cores=format_cores(cores), moment=moment,
+            cells=tuple(launch.cell.where for launch in launches), cores=format_spans(cores), moment=moment,
             monotonic=time.monotonic(), wall=time.time(), values=readings.values, reason=readings.reason,
         )  # fmt: skip
 

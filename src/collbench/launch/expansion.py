@@ -23,7 +23,7 @@ from collbench.launch.overrides import check_overrides
 from collbench.launch.placement import Placement, Slot, place
 from collbench.launch.selection import describe_cores, describe_gpus
 from collbench.machine import facts
-from collbench.machine.facts import Topology, TopologyGpu, format_cores
+from collbench.machine.facts import Topology, TopologyGpu
 from collbench.run.cases import how_to_fit
 from collbench.schema.axes import DTYPES, FIRST
 from collbench.schema.case import Case
@@ -31,7 +31,7 @@ from collbench.schema.manifest import Chosen
 from collbench.schema.plan import Plan, named_sides
 from collbench.schema.record import Alone
 from collbench.schema.world import Boxes, Place, Shape
-from collbench.units import counted, format_bytes
+from collbench.units import counted, format_bytes, format_spans
 from collbench.workloads.program import ProgramCase
 
 
@@ -395,7 +395,7 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
         return ()
     containers = {rank: box.name if engine.makes_containers else facts.container()
                   for box in placement.boxes for rank in box.ranks}  # fmt: skip
-    return tuple(Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
+    return tuple(Place(container=containers[rank], cores=format_spans(slot.cores), gpu=slot.gpu)
                  for rank, slot in enumerate(placement.slots))  # fmt: skip
 
 

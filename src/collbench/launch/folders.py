@@ -25,9 +25,10 @@ from collbench.errors import EngineError, PlanError, RunReadError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.placement import Placement
 from collbench.machine.cgroup import under
-from collbench.machine.facts import format_cores, machine_id, parse_cores
+from collbench.machine.facts import machine_id
 from collbench.schema.plan import Plan
 from collbench.schema.world import Place
+from collbench.units import format_spans, parse_spans
 
 #: Prefix of temporary folders, the file in each that names its driver, and one that names another place of them.
 FOLDER, DRIVER, ELSEWHERE = "collbench-", "driver", "elsewhere"
@@ -157,9 +158,9 @@ def disturbances(placements: Iterable[Placement]) -> list[str]:
         with contextlib.suppress(OSError, ValueError):  # it ended, or may not be read
             with opened(folder / CORES) as file:
                 listed = file.read(LONGEST).strip()
-            shared = ours & parse_cores(listed) if _LIST.fullmatch(listed) else set()
+            shared = ours & parse_spans(listed) if _LIST.fullmatch(listed) else set()
             if locked and shared:
-                cores = f"core{'s' if len(shared) > 1 else ''} {format_cores(shared)}"
+                cores = f"core{'s' if len(shared) > 1 else ''} {format_spans(shared)}"
                 lines.append(f"another launch runs on {cores} ({folder}): the two disturb each other's measurements")
     return lines
 

@@ -34,11 +34,11 @@ from collbench.launch.job import Job
 from collbench.launch.launchers import RankLauncher, started_by_engine
 from collbench.launch.placement import Placement
 from collbench.launch.waiting import Log, Timeouts, limits_of, written_to
-from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Alone, Duet
 from collbench.schema.world import ADDRESS, LONGEST_REPORT, ORDERS, REPORTS, UNREACHABLE, Address, Order, Report
+from collbench.units import format_spans
 
 #: Longest wait for the ranks' connections before an order (s): those that rank 0 reports for have asked for theirs.
 MEETING = 5.0
@@ -317,7 +317,7 @@ class LiveWorld:
         inner = inner_plan(of.plan, launch.cell, storage.folder if storage else "")
         if launch.only is not None:
             inner = inner.of_world(launch.only.measured, launch.only.brief)
-        of_ranks, cores = places(launch.cell, of.placement), format_cores(of.placement.cores)
+        of_ranks, cores = places(launch.cell, of.placement), format_spans(of.placement.cores)
         at = self._held.enter_context(folders(inner, user, cores, of.session.folder, of_ranks, self.others > 0))
         if at.turns is not None:
             local = engines.get(launch.cell.engine).local

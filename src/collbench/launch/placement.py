@@ -20,11 +20,11 @@ import msgspec
 from collbench.errors import PlanError, RequestError, suggestion
 from collbench.launch.cells import LaunchCell
 from collbench.launch.selection import cores_for, gpus_for
-from collbench.machine.facts import Core, Topology, TopologyGpu, format_cores, in_order
+from collbench.machine.facts import Core, Topology, TopologyGpu, in_order
 from collbench.registry import entry_points_of, loaded
 from collbench.schema.axes import POLICY, name_and_number, policy_order
 from collbench.schema.plan import Plan
-from collbench.units import counted
+from collbench.units import counted, format_spans
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _by_node(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
     nodes = []
     for rank, (node, *others) in enumerate(topology.nodes_of(slot.cores) for slot in ranks):
         if others:
-            of_rank = format_cores((node, *others))
+            of_rank = format_spans((node, *others))
             raise PlanError(f"policy numa: rank {rank} has cores of the memory nodes {of_rank}, and a container is on "
                             "one. Choose cores_per_rank so that a whole number of ranks fits on a node.")  # fmt: skip
         nodes.append(node)
@@ -288,12 +288,12 @@ class Box:
     @property
     def cores(self) -> str:
         """All its processors, in the kernel's list format."""
-        return format_cores({core for slot in self.slots for core in slot.cores})
+        return format_spans({core for slot in self.slots for core in slot.cores})
 
     @property
     def nodes(self) -> str:
         """All its memory nodes, in the same format."""
-        return format_cores({node for slot in self.slots for node in slot.nodes})
+        return format_spans({node for slot in self.slots for node in slot.nodes})
 
     @property
     def gpus(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
 from collbench.machine.facts import sha256_of
 from collbench.registry import dockerfiles
+from collbench.run.cases import unused_parameters
 from collbench.schema.manifest import Allocation, Host, Image, Library
 from collbench.schema.plan import Plan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of
@@ -442,6 +443,9 @@ def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
     for key, why in reasons.items():
         if why and getattr(plan, key) != getattr(usual, key):
             yield f"{key}: has no effect, because {why}"
+    cases = (identity for cases in expanded.cases.values() for case in cases for identity in case.identities)
+    for name, names in unused_parameters(plan, cases).items():
+        yield f"benchmark {name}: {', '.join(names)} has no effect in any of its cases"
 
 
 def _listed_twice(plan: Plan) -> Iterator[str]:

@@ -18,6 +18,7 @@ from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 from collbench.schema.world import HOST
 from collbench.timing.loop import clock_step
+from collbench.units import format_spans, parse_spans
 
 #: Prefixes of variables that change what any program does: threads, kernels of mathematics, memory, what is loaded.
 #: Backends say which change what they do.
@@ -60,31 +61,10 @@ def printable(text: str) -> str:
 # Processors and GPUs --------------------------------------------------------------------------------------------------
 
 
-def format_cores(cores: Iterable[int]) -> str:
-    """`0-3,8` for {0, 1, 2, 3, 8}: the kernel's own list format."""
-    spans: list[list[int]] = []
-    for core in sorted(cores):
-        if spans and core == spans[-1][-1] + 1:
-            spans[-1][1:] = [core]
-        else:
-            spans.append([core])
-    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
-
-
-def parse_cores(text: str) -> frozenset[int]:
-    """The inverse of `format_cores`."""
-    cores: set[int] = set()
-    for span in text.split(","):
-        if span.strip():
-            first, _, last = span.partition("-")
-            cores.update(range(int(first), int(last or first) + 1))
-    return frozenset(cores)
-
-
 def thread_siblings(cpu: int, root: Path = Path("/")) -> tuple[int, ...]:
     """The hardware threads of a processor's core, ascending, itself among them; it alone where the kernel is silent."""
     listed = text_of(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-    return tuple(sorted(parse_cores(listed or str(cpu))))
+    return tuple(sorted(parse_spans(listed or str(cpu))))
 
 
 def own_cores() -> frozenset[int]:
@@ -179,7 +159,7 @@ def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
 def cores_of_nodes(root: Path = Path("/")) -> dict[int, frozenset[int]]:
     """By memory node; empty where the kernel does not say."""
     folders = (root / "sys/devices/system/node").glob("node[0-9]*")
-    return {int(folder.name[4:]): parse_cores(text_of(folder / "cpulist") or "") for folder in folders}
+    return {int(folder.name[4:]): parse_spans(text_of(folder / "cpulist") or "") for folder in folders}
 
 
 def processors_here(root: Path = Path("/")) -> tuple[Core, ...]:
@@ -204,7 +184,7 @@ def _cache_and_socket(cpu: int, root: Path) -> tuple[int, int]:
     """The lowest number among the processors that share its last-level cache, or -1; the number of its socket, or 0."""
     folder = root / f"sys/devices/system/cpu/cpu{cpu}"
     caches = ((text_of(index / "level"), text_of(index / "shared_cpu_list")) for index in folder.glob("cache/index*"))
-    last = max(((int(level), min(parse_cores(shared))) for level, shared in caches if level and shared),
+    last = max(((int(level), min(parse_spans(shared))) for level, shared in caches if level and shared),
                default=(0, -1))  # fmt: skip
     socket = text_of(folder / "topology/physical_package_id") or "0"
     return last[1], max(int(socket), 0)  # -1 where the kernel does not know
@@ -234,7 +214,7 @@ class RankFacts:
 
     @property
     def binding(self) -> str:
-        return format_cores(self.cores)
+        return format_spans(self.cores)
 
     @property
     def physical(self) -> frozenset[int]:

@@ -26,7 +26,7 @@ from collbench.report.paper_tables import tables_beside
 from collbench.report.tables import Table, more, without_empty
 from collbench.report.verdict import reason, slow_text
 from collbench.schema.case import Case
-from collbench.units import counted
+from collbench.units import counted, format_spans
 
 _FOLDER = files("collbench.report") / "reference"
 
@@ -94,7 +94,7 @@ def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -
         raise RequestError(
             f"{', '.join(names)}: nothing to compare with {published.reference}, which needs one of {needs} {places}."
         )
-    grid, caveats, steps = _grid(published, *judged[0]), tuple(_caveats(judged)), _next(judged[0][1])
+    grid, caveats, steps = _grid(published, *judged[0]), tuple(_caveats(judged)), _next(published, judged[0][1])
     tables = [table for judgement in judged for table in _evidence(published, *judgement, judgement is judged[0])]
     tables += tables_beside(published, [kind for kind, _ in judged])
     tables += [Table(f"assumptions about {published.reference}", (), (), published.reading)]
@@ -167,22 +167,13 @@ def _cells(judged: Iterable[JudgedConclusion]) -> tuple[list[Cell], list[str]]:
     return cells_of_pairs(row.pair for row in rows), of_launches(rows, planned=False) if rows else []
 
 
-def _next(judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
-    """The launch plans that measure the rest; else more launches, where intervals are too wide."""
-    plans: dict[str, list[str]] = {}
-    for judgement in judged:
-        if judgement.verdict in ("unclear", "not measured") and judgement.cells[0] < judgement.cells[1]:
-            for plan in judgement.conclusion.plans:
-                plans.setdefault(plan, []).append(str(judgement.conclusion.number))
-    if plans:
-        first, *others = [f"{plan} ({','.join(numbers)})" for plan, numbers in plans.items()]
-        then = f", then {', '.join(others)}" if others else ""
-        return (f"next: collbench launch {first.replace('(', '(for ')}{then}",)
-    wide = [
-        str(judgement.conclusion.number)
-        for judgement in judged
-        if judgement.verdict == "unclear" and judgement.cells[0] == judgement.cells[1]
-    ]
+def _next(published: Paper, judged: Sequence[JudgedConclusion]) -> tuple[str, ...]:
+    """Which plans measure the rest, on the machine that is asked; else more launches, where intervals are too wide."""
+    undecided = [judgement for judgement in judged if judgement.verdict in ("unclear", "not measured")]
+    rest = [str(one.conclusion.number) for one in undecided if one.cells[0] < one.cells[1]]
+    if rest:
+        return (f"next: collbench plan {published.reference} says which plans measure the rest of {', '.join(rest)}",)
+    wide = [str(one.conclusion.number) for one in undecided if one.verdict == "unclear"]
     return (f"next: more launches of the same plan narrow the intervals of {', '.join(wide)}",) if wide else ()
 
 
@@ -274,11 +265,17 @@ def _lacks(part: PartVerdict) -> str:
     refused = _refused(part)
     absent = dict.fromkeys(_selected(selector) for selector in part.absent if selector.workload not in refused)
     words = [*refused.values(), *absent]
-    words += [shorten(f"{name.removeprefix('than.')} {', '.join(map(str, values))}", 40, placeholder=" ...")
+    words += [shorten(f"{name.removeprefix('than.')} {_listed(values)}", 40, placeholder=" ...")
               for name, values in part.missing.items()]  # fmt: skip
     if not words and part.measured < part.total:
         words = [f"{part.total - part.measured} of {counted(part.total, 'cell')}"]
     return "; ".join(words)
+
+
+def _listed(values: Sequence[object]) -> str:
+    """`3-24`, `single, multi`."""
+    numbers = [value for value in values if isinstance(value, int)]
+    return format_spans(numbers).replace(",", ", ") if len(numbers) == len(values) else ", ".join(map(str, values))
 
 
 # For programs, and for plans.
@@ -301,7 +298,7 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
 
     def conclusion(judgement: JudgedConclusion) -> dict[str, Any]:
         return {"number": judgement.conclusion.number, "text": judgement.conclusion.text, "verdict": judgement.verdict,
-                "measured": judgement.cells[0], "cells": judgement.cells[1], "plans": judgement.conclusion.plans,
+                "measured": judgement.cells[0], "cells": judgement.cells[1],
                 "decided_by": None if judgement.deciding is None else cell(judgement.deciding),
                 "parts": list(map(part, judgement.parts))}  # fmt: skip
 
@@ -311,34 +308,41 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
     return {"paper": published.reference, "places": places}
 
 
-def decidable(
-    published: Paper, judged: Sequence[JudgedConclusion], missing: Collection[str] = (), who: str = "this plan"
-) -> list[str]:  # fmt: skip
-    """What a plan, or several, can decide of a paper, in lines: `judged` are the planned conclusions.
-
-    The first line has all conclusions; the others say what is lacking of those that cannot be decided either way.
-    `missing` are workloads of the plan whose programs are not there.
-    """
-    words = {(True, True): "can decide", (True, False): "can only confirm",
-             (False, True): "can only contradict", (False, False): "cannot decide"}  # fmt: skip
-    able: dict[str, list[str]] = {word: [] for word in words.values()}
-    for judgement in judged:
-        able[words[judgement.can_confirm, judgement.can_refute]].append(str(judgement.conclusion.number))
-    texts = [f"{word} {', '.join(numbers)}" for word, numbers in able.items() if numbers]
-    lines = [f"  conclusion {judgement.conclusion.number}: "
-             f"{'; '.join(dict.fromkeys(_why_open(judgement, missing, who)))}"
-             for judgement in judged if not (judgement.can_confirm and judgement.can_refute)]  # fmt: skip
-    return [f"of the conclusions of {published.reference} {who} {'; '.join(texts)}", *lines]
+def decidable(published: Paper, judged: Sequence[JudgedConclusion]) -> str:
+    """What a plan can decide of a paper: `judged` are the planned conclusions."""
+    able: dict[str, list[str]] = {}
+    for judgement in sorted(judged, key=lambda judgement: list(_ABLE).index(_able(judgement))):
+        able.setdefault(_ABLE[_able(judgement)], []).append(str(judgement.conclusion.number))
+    texts = "; ".join(f"{word} {', '.join(numbers)}" for word, numbers in able.items())
+    return f"of the conclusions of {published.reference} this plan {texts} (collbench plan {published.reference})"
 
 
-def _why_open(judgement: JudgedConclusion, missing: Collection[str], who: str) -> Iterable[str]:
+def decidable_by(published: Paper, judged: Sequence[JudgedConclusion], missing: Collection[str]) -> Table:
+    """The same of several plans, with what is lacking; `missing` are workloads whose programs are not there."""
+    rows = [(str(judgement.conclusion.number), judgement.conclusion.text, _ABLE[_able(judgement)],
+             "; ".join(dict.fromkeys(_why_open(judgement, missing)))) for judgement in judged]  # fmt: skip
+    return without_empty(Table(f"conclusions of {published.reference}", ("no.", "conclusion", "these plans", "lacking"),
+                               tuple(rows)))  # fmt: skip
+
+
+#: By whether a plan can confirm, and can contradict, a conclusion.
+_ABLE = {(True, True): "can decide", (True, False): "can only confirm",
+         (False, True): "can only contradict", (False, False): "cannot decide"}  # fmt: skip
+
+
+def _able(judgement: JudgedConclusion) -> tuple[bool, bool]:
+    return judgement.can_confirm, judgement.can_refute
+
+
+def _why_open(judgement: JudgedConclusion, missing: Collection[str]) -> Iterable[str]:
     for part in judgement.parts:
         if not (part.can_confirm and part.can_refute):
             gone = dict.fromkeys(selector.workload for selector in part.part.selectors if selector.workload in missing)
-            why = f"not installed: {', '.join(gone)}" if gone else f"not in {who}: {_lacks(part)}"
-            enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed; " if part.open else ""
-            name = f"{_name(part)}: " if len(judgement.parts) > 1 else ""
-            yield name + enough + why
+            why = f"not installed: {', '.join(gone)}" if gone else _lacks(part)
+            enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed" if part.open else ""
+            words = [enough, why] if gone or part.absent or part.missing else [enough]
+            name = _name(part) if len(judgement.parts) > 1 and _name(part) != why else ""
+            yield ": ".join(filter(None, (name, "; ".join(filter(None, words)))))
 
 
 def _name(part: PartVerdict) -> str:

@@ -80,6 +80,20 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     return tuple(cases)
 
 
+def unused_parameters(plan: Plan, cases: Iterable[Case]) -> dict[str, list[str]]:
+    """By benchmark, the parameters that the plan gives values to and that have no effect in any of its cases."""
+    used: dict[str, set[str]] = {}
+    for case in cases:
+        used.setdefault(case.workload, set()).update(case.what, case.how)
+    unused: dict[str, list[str]] = {}
+    for benchmark in (benchmark for benchmark in plan.benchmarks if not isinstance(benchmark, str)):
+        name = name_of(benchmark)
+        axes = {axis.name for axis in workloads.get(name).axes} - used.get(name, set())
+        if name in used and (names := sorted(axes.intersection(benchmark))):
+            unused[name] = names
+    return unused
+
+
 def parameters_of(row: Program) -> tuple[str, ...]:
     """What a plan may give values to."""
     return (*(axis.name for axis in row.axes), *(("size",) if row.sizes else ()))

@@ -12,6 +12,7 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ def execute(
         ProgramSkipped: it ended with exit code 77.
         Interrupted: this process was told to stop.
     """
-    variables = variables or {}
+    variables, name = variables or {}, _name_of(argv)
     inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
     threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     with _guarded_group() as group:
@@ -84,7 +85,7 @@ def execute(
             raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
         with _Pipes(process) as pipes:
             try:
-                _wait(process, pipes, argv[0], limit, began + limit, watch, doing)
+                _wait(process, pipes, name, limit, began + limit, watch, doing)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(group, signal.SIGKILL)  # its leader is not reaped yet, so the number is still its own
@@ -92,15 +93,20 @@ def execute(
                 wall = time.monotonic() - began
                 process.returncode = code = os.waitstatus_to_exitcode(status)
     if code == SKIPPED:
-        raise ProgramSkipped(pipes.last_line or f"{argv[0]} cannot be used here")
+        raise ProgramSkipped(pipes.last_line or f"{name} cannot be used here")
     if code != 0:
         ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
         rank = f" of rank {variables['RANK']}" if code < 0 and "RANK" in variables else ""
         line = pipes.last_line
         if code == -signal.SIGKILL:  # nobody has said a last word before it
             line = "perhaps by the kernel, because memory ran out (dmesg would say so)"
-        raise ProgramFailed(f"{argv[0]}{rank} ended with {': '.join(filter(None, (ended, line)))}")
+        raise ProgramFailed(f"{name}{rank} ended with {': '.join(filter(None, (ended, line)))}")
     return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall, pipes.last_line)
+
+
+def _name_of(argv: Sequence[str]) -> str:
+    """A program of ours has the name of its module: `train`."""
+    return argv[2].rpartition(".")[2] if tuple(argv[:2]) == (sys.executable, "-m") else argv[0]
 
 
 def _wait(

@@ -24,7 +24,7 @@ from collbench import backends
 from collbench.bindings.spec import Backend, Session, World, first_rank, gathered_once
 from collbench.errors import BackendUnavailable, WorldMismatch
 from collbench.machine import facts, launcher, nvml
-from collbench.machine.facts import RankFacts, Stretch, format_cores, machine_id, parse_cores, sha256_of
+from collbench.machine.facts import RankFacts, Stretch, machine_id, sha256_of
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
 from collbench.schema.record import (
@@ -40,7 +40,7 @@ from collbench.schema.record import (
 )
 from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.world import GPU, Place, Shape, shapes
-from collbench.units import counted
+from collbench.units import counted, format_spans, parse_spans
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -108,9 +108,9 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
     if rank >= len(places):
         return
     try:
-        os.sched_setaffinity(0, parse_cores(places[rank].cores))
+        os.sched_setaffinity(0, parse_spans(places[rank].cores))
     except (OSError, ValueError) as error:
-        usable = format_cores(os.sched_getaffinity(0))
+        usable = format_spans(os.sched_getaffinity(0))
         raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {usable}.") from error
     environ[GPU] = places[rank].gpu or ""
 
@@ -131,7 +131,7 @@ def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.envir
         rank -= planned.ranks
     if len(usable) < planned.cores:
         cores = counted(planned.cores, "core")
-        raise WorldMismatch(f"rank {us.rank} was to have {cores}, and may use {format_cores(usable)}.")
+        raise WorldMismatch(f"rank {us.rank} was to have {cores}, and may use {format_spans(usable)}.")
     together = planned.boxes if isinstance(planned.boxes, int) else planned.each
     sharing = together if len(usable) >= together * planned.cores else 1
     first = us.local_rank * planned.cores if sharing > 1 else 0
@@ -158,7 +158,7 @@ def place_difference(
         if at.container != rank.container:
             expected, actual = at.container or "no container", rank.container or "no container"
             return f"rank {number} was planned in {expected}, and is in {actual}"
-        if parse_cores(at.cores) != rank.cores:
+        if parse_spans(at.cores) != rank.cores:
             return f"rank {number} was planned on cores {at.cores}, and may use {rank.binding}"
         if rank.gpu not in (None, at.gpu):
             return f"rank {number} was planned on GPU {at.gpu or '(none)'}, and uses {rank.gpu}"
@@ -255,7 +255,7 @@ def ranks_of(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
     if len(p50) > ALL_RANKS_LIMIT:
         return _of_many(p50, facts)
     gpus = tuple(rank.gpu for rank in facts)
-    siblings = tuple(format_cores(cpu for threads in rank.siblings for cpu in threads) for rank in facts)
+    siblings = tuple(format_spans(cpu for threads in rank.siblings for cpu in threads) for rank in facts)
     return Ranks(
         p50=tuple(p50), gpu=gpus if any(gpus) else (), siblings=siblings if any(siblings) else (),
         binding=tuple(rank.binding for rank in facts), container=tuple(rank.container for rank in facts),
@@ -296,7 +296,7 @@ def notes_on_loaded(world: World) -> tuple[str, ...]:
         for file in files:
             ranks.setdefault(Loaded(*file), []).append(rank)
     return tuple(
-        loaded_note(file, format_cores(numbers) if len(numbers) < world.size else "") for file, numbers in ranks.items()
+        loaded_note(file, format_spans(numbers) if len(numbers) < world.size else "") for file, numbers in ranks.items()
     )
 
 
@@ -410,7 +410,7 @@ def notes(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
             if len(group := sharing(ranks, number)) > 1:
                 threads = counted(threads_of(ranks, number), "thread")
                 shared.setdefault(group, f"cores {rank.binding}, because their launcher binds none: each has {threads}")
-    return tuple(f"ranks {format_cores(group)} share {what} (threads=0)" for group, what in shared.items())
+    return tuple(f"ranks {format_spans(group)} share {what} (threads=0)" for group, what in shared.items())
 
 
 #: Share of time (in CPU seconds) that a quota may throttle a rank's groups before it counts as contention.

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
 from collbench.machine.driver_link import DriverLink
-from collbench.machine.facts import ContentionMeter, format_cores, machine_id, own_cores
+from collbench.machine.facts import ContentionMeter, machine_id, own_cores
 from collbench.run.failures import Watch
 from collbench.run.sampling import Sampling
 from collbench.schema.case import Case
 from collbench.schema.world import TRIMMED, Order, Report
 from collbench.timing.loop import Stamps
+from collbench.units import format_spans
 
 #: A line of /proc/self/maps (proc(5)) for memory that is writable and shared. A segment of System V has its number as
 #: inode.
@@ -136,7 +137,7 @@ class Turns:
             for names, machine, processors in world.gather(here) or ():
                 held |= {f"{name} on {machine}" for name in names}
                 cores.setdefault(machine, set()).update(processors)
-            on_machines = tuple(f"{machine} {format_cores(cores[machine])}" for machine in sorted(cores))
+            on_machines = tuple(f"{machine} {format_spans(cores[machine])}" for machine in sorted(cores))
             report = msgspec.structs.replace(report, holds=tuple(sorted(held)), cores=on_machines)
         link.report(msgspec.structs.replace(report, asleep=asleep, slept=link.slept))
 

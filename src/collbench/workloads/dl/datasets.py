@@ -35,7 +35,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from collbench.machine import facts
 from collbench.schema.manifest import Library
 from collbench.workloads.protocol import end
 
@@ -266,11 +265,9 @@ def shown(name: str) -> str:
 def lacking(names: Sequence[str]) -> str | None:
     """Why these files cannot be had; None: they can."""
     folder = os.environ.get(VARIABLE, "")
-    if not folder and facts.container() is not None:
-        return (f"this image does not hold {names[0]}; build one from it that does, and that sets {VARIABLE} to their "
-                "folder")  # fmt: skip
     if not folder:
-        return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
+        return (f"collbench does not contain {names[0]}: set {VARIABLE} to its folder, in containers by an image that "
+                "has both")  # fmt: skip
     if not Path(folder).is_absolute():
         return f"{VARIABLE}={folder}: give the absolute path of the folder"
     why = next((reason for path, reason in map(user_file, names) if path is None), None)

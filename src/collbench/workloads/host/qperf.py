@@ -20,11 +20,27 @@ BYTES = 1e9  #: A bandwidth is stored as the time of so many bytes.
 #: Least, usual and largest size of a socket's buffer (bytes): those of two hold what is on its way at the end.
 BUFFERS = ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
 
-#: The command of a rank, which gets the client's options; it waits 30 s for the server. Latency is that of 1 byte.
-_RANK = """\
-if [ "$RANK" = 0 ]; then exec qperf --listen_port "$MASTER_PORT"; fi
-exec qperf "$MASTER_ADDR" --listen_port "$MASTER_PORT" --wait_server 30 --precision 9 -uu -vvs "$@" \
-tcp_bw --msg_size 1 tcp_lat quit"""
+
+def listening(port: int | str) -> tuple[str, ...]:
+    """The command of a server."""
+    return ("qperf", "--listen_port", str(port))
+
+
+def client(server: str, port: int | str, options: Sequence[str]) -> tuple[str, ...]:
+    """The command of a client, which waits 30 s for its server and ends it. Latency is that of 1 byte."""
+    return ("qperf", server, "--listen_port", str(port), "--wait_server", "30", "--precision", "9", "-uu", "-vvs",
+            *options, "tcp_bw", "--msg_size", "1", "tcp_lat", "quit")  # fmt: skip
+
+
+def options(case: Case) -> tuple[str, ...]:
+    """Of a client: how long, and with what messages."""
+    return ("-t", str(case["seconds"]), "-m", str(case["message"]))
+
+
+def _rank(case: Case) -> str:
+    """The command of a rank, for a shell, which knows the rank."""
+    serve, ask = listening("$MASTER_PORT"), client("$MASTER_ADDR", "$MASTER_PORT", options(case))
+    return f'if [ "$RANK" = 0 ]; then exec {" ".join(serve)}; fi; exec {" ".join(ask)}'
 
 
 def _numbers(output: str) -> Mapping[str, float]:
@@ -60,7 +76,7 @@ WORKLOAD = Program(
     name="qperf", suite="network", title="qperf",
     summary="bandwidth and latency of TCP between two ranks, the server and the client",
     measures=(Measure("transfer", lambda case: BYTES), Measure("message", lambda case: 1, "messages", shown="time")),
-    argv=lambda case, times: ("sh", "-c", _RANK, "qperf", "-t", str(case["seconds"]), "-m", str(case["message"])),
+    argv=lambda case, times: ("sh", "-c", _rank(case)),
     parse=parse, verify=verify, elapsed=elapsed, seconds=lambda case: float(2 * case["seconds"]),
     refuses=lambda case: None if case["ranks"] == 2 else "it takes two ranks, a server and a client",
     software=(Software("qperf", "qperf"),), repeated=True, distributed=True, reporter=1,

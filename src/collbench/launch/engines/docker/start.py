@@ -14,7 +14,7 @@ import os
 import select
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns
@@ -110,23 +110,30 @@ def sampled(take: Callable[[], Sample], cold: tuple[str, ...], times: int, check
     return {"ns": ns, "wrong": wrong, "notes": notes, "slices": None}
 
 
+@contextlib.contextmanager
+def engine_for(image: str, check: StopCheck) -> Iterator[Docker]:
+    """An engine that has the image; what was made is removed. Unusable: none answers, or it has no such image."""
+    with contextlib.ExitStack() as stack:
+        try:
+            engine = stack.enter_context(contextlib.closing(Docker(check=check)))
+            if not engine.api.images(image):
+                raise Unusable(f"container_image={image}: {engine.title} has no such image; build or pull it")
+        except EngineError as error:
+            raise Unusable(str(error).rstrip(".")) from error
+        stack.callback(remove_all, engine, at_once=False)
+        yield engine
+
+
 def run(kind: str, image: str, cold: bool, times: int, check: StopCheck) -> dict[str, Any]:
     """What is printed; no container is left. Contention is unknown where an engine works, which looks like others."""
     if kind == BARE:
         return sampled(process, (str(CLOCK),) if cold else (), times, check)
-    with contextlib.ExitStack() as stack:
-        try:
-            engine = stack.enter_context(contextlib.closing(Docker(check=check)))
-            facts = engine.describe()
-        except EngineError as error:
-            raise Unusable(str(error).rstrip(".")) from error
-        if not engine.api.images(image):
-            raise Unusable(f"container_image={image}: {engine.title} has no such image; build or pull it")
+    with engine_for(image, check) as engine:
+        facts = engine.describe()
         runtime = facts.get("DefaultRuntime", "")
         path = (facts.get("Runtimes") or {}).get(runtime, {}).get("path") or runtime
         programs = (str(CLOCK), path, "containerd-shim-runc-v2", "conmon")  # what engines start for a container
         files = tuple(filter(None, map(shutil.which, programs))) if cold else ()
-        stack.callback(remove_all, engine, at_once=False)
         result = sampled(partial(container, engine, image, NETWORK[kind]), files, times, check)
     note = f"{engine.title} with {runtime} and storage driver {facts.get('Driver', 'unknown')}"
     return result | {"notes": (note, *result["notes"]), "slices": msgspec.to_builtins(Stretch(0.0, Waited()))}
