@@ -100,6 +100,15 @@ def test_ranks_are_held_up_where_others_used_the_cores_of_one(stalled: float, gr
     assert contended(quiet, second(disturbed=contends)) == (contends, ()), "of the other"
 
 
+def test_what_ranks_on_the_same_core_use_is_not_the_use_of_others() -> None:
+    """Their programs, and the processes of the other ranks: 0 and 2 share a core, and 1 has one of its own."""
+    ranks = [replace(HERE, cores=frozenset({core}), siblings=()) for core in (0, 1, 0)]
+    used = [((1.0, 0.1), (0.01, 0.001)), ((2.0, 0.2), (0.02, 0.002)), ((4.0, 0.4), (0.04, 0.004))]
+    of_each = [facts_of_ranks.own_time(ranks, rank, used, kernel=False) for rank in range(3)]
+    assert [time.user for time in of_each] == pytest.approx([5.04, 2.0, 5.01])
+    assert [time.system for time in of_each] == pytest.approx([0.504, 0.2, 0.501])
+
+
 def test_what_others_did_between_two_stretches_does_not_count() -> None:
     """As of a world whose turns are apart: 3 s in two stretches, in which others had 1 CPU second. What one look does
     not know is not known."""

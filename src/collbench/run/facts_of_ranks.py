@@ -433,6 +433,18 @@ class OwnTime:
     kernel: bool = False
 
 
+def own_time(
+    ranks: Sequence[RankFacts], rank: int, used: Sequence[tuple[tuple[float, float], tuple[float, float]]], kernel: bool
+) -> OwnTime:
+    """What ranks that share a core with a rank used: of each its program's user and system time, and its process's own.
+
+    Its own process is no part of what it finds used (`core_times`).
+    """
+    group = sharing(ranks, rank)
+    times = [used[one][0] for one in group] + [used[one][1] for one in group if one != rank]
+    return OwnTime(sum(user for user, _ in times), sum(system for _, system in times), kernel)
+
+
 #: Of ranks that communicate themselves.
 COMMUNICATES = OwnTime(kernel=True)
 

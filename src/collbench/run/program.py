@@ -29,7 +29,7 @@ from collbench.machine import cgroup, launcher
 from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.run import facts_of_ranks
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute, working_folder
-from collbench.run.facts_of_ranks import OwnTime, ranks_of
+from collbench.run.facts_of_ranks import ranks_of
 from collbench.run.failures import Watch
 from collbench.run.measure import Measured
 from collbench.run.sampling import Method
@@ -478,7 +478,7 @@ def measure_program(
 
     if (missing := first_value(world, program.missing(program.choice(case.case)))) is not None:
         return without_times("skipped", missing)
-    meter = ContentionMeter(session.clock)
+    meter, before = ContentionMeter(session.clock), os.times()
     meter.start()
     facts = world.bcast(method.ranks)  # of the few ranks that programs have
     peers = Peers(world, watch, session.failures, facts_of_ranks.threads_of(facts, world.rank))
@@ -488,11 +488,12 @@ def measure_program(
         check = ResultCheck(wrong=error.wrong) if isinstance(error, WrongResult) else None
         return without_times("skipped" if isinstance(error, ProgramSkipped) else "failed", str(error), check)
     meter.stop()
-    if done.stretch is None:  # less what this rank's program took, and those of ranks that share a core with it
-        times = allgather(world, (done.all.user, done.all.system))
-        used = [times[rank] for rank in facts_of_ranks.sharing(facts, world.rank)]
-        own_time = OwnTime(sum(user for user, _ in used), sum(system for _, system in used),
-                      kernel=program.files or program.distributed)  # fmt: skip
+    if done.stretch is None:
+        after = os.times()
+        used = (done.all.user, done.all.system), (after.user - before.user, after.system - before.system)
+        own_time = facts_of_ranks.own_time(
+            facts, world.rank, allgather(world, used), program.files or program.distributed
+        )
         contended, notes = facts_of_ranks.contended(meter.passed, world, own_time)
     else:
         contended, notes = facts_of_ranks.contended(done.stretch, world)
