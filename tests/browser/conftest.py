@@ -58,7 +58,7 @@ def browser() -> Iterator[Browser]:
 
 def report_page(folder: Path) -> str:
     """A report of measured runs beside the 2021 paper, every kind of plot in it."""
-    runs = [observe(RESULTS / name) for name in ("ladder", "choi2021-cpu", "demo-openmpi")]
+    runs = [observe(RESULTS / name) for name in ("ladder", "choi2021/choi2021-cpu", "demo-openmpi")]
     chapters = [chapter(run, {}, 0.02, number) for number, run in enumerate(runs)]
     return html([*chapters, paper_chapter("choi2021", beside(runs[1:2], paper("choi2021")))])
 
@@ -66,7 +66,7 @@ def report_page(folder: Path) -> str:
 def programs_page(folder: Path) -> str:
     """Measured runs on the host and in a container, one of them beside its paper."""
     suite_of = {name: suite for suite, names in workloads.suites().items() for name in names}
-    runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018-sysbench", "storage")]
+    runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018/zhao2018-sysbench", "storage")]
     chapters = [chapter(run, {}, 0.02, number, suite_of=suite_of) for number, run in enumerate(runs)]
     return html([*chapters, paper_chapter("xu2017", beside(runs[:1], paper("xu2017")))])
 

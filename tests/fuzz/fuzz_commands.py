@@ -50,7 +50,7 @@ from collbench.schema.plan import WORLD_KEYS
 
 ROOT = Path(__file__).parents[2]
 RUNS = {"run": ROOT / "tests" / "data" / "run", "demo": ROOT / "results" / "demo-openmpi",
-        "launched": ROOT / "results" / "zhao2018-sysbench"}  # fmt: skip
+        "launched": ROOT / "results" / "zhao2018" / "zhao2018-sysbench"}  # fmt: skip
 
 #: Exit codes that may come where nobody interrupts; 4 is the gate's.
 CODES = {0, 1, 2, 3}

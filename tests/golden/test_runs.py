@@ -23,6 +23,7 @@ from collbench.report.gate import cause_text, doubt_text, markdown, names_of
 from collbench.report.gate import tables as gate_tables
 from collbench.report.history import MOST_ROWS, WORDS, SeriesNames, sentence
 from collbench.report.history import tables as history_tables
+from collbench.report.paper import papers
 from collbench.report.tables import terminal
 from collbench.schema.case import Case
 from collbench.schema.plan import Side
@@ -43,10 +44,10 @@ COMMANDS = {
     "compare-demo-mpich.txt": "compare results/demo-mpich --by policy --style csv",
     "compare-demo-openmpi.txt": "compare results/demo-openmpi --by policy --style csv",
     "compare-demos.txt": "compare results/demo-openmpi results/demo-mpich --by library --style csv",
-    "show-choi2021-cpu.txt": "show results/choi2021-cpu",
-    "compare-choi2021-cpu.txt": "compare results/choi2021-cpu --by policy --style csv",
-    "compare-choi2021-cpu-image.txt": "compare results/choi2021-cpu --by image --style csv",
-    "advise-choi2021-cpu.txt": "advise results/choi2021-cpu --style csv",
+    "show-choi2021-cpu.txt": "show results/choi2021/choi2021-cpu",
+    "compare-choi2021-cpu.txt": "compare results/choi2021/choi2021-cpu --by policy --style csv",
+    "compare-choi2021-cpu-image.txt": "compare results/choi2021/choi2021-cpu --by image --style csv",
+    "advise-choi2021-cpu.txt": "advise results/choi2021/choi2021-cpu --style csv",
     "show-one-container.txt": "show results/one-container",
     "compare-one-container.txt": "compare results/one-container --by policy",
     "advise-one-container.txt": "advise results/one-container",
@@ -67,8 +68,10 @@ COMMANDS = {
     "advise-ladder-in-one-container.txt": "advise results/ladder --given policy=single --style csv",
     "show-xu2017-cpu-io.txt": "show results/xu2017-cpu-io",
     "compare-xu2017-cpu-io.txt": "compare results/xu2017-cpu-io --by policy --style csv",
-    "show-zhao2018-sysbench.txt": "show results/zhao2018-sysbench",
-    "compare-zhao2018-sysbench.txt": "compare results/zhao2018-sysbench --by policy --style csv",
+    "show-zhao2018-sysbench.txt": "show results/zhao2018/zhao2018-sysbench",
+    "compare-zhao2018-sysbench.txt": "compare results/zhao2018/zhao2018-sysbench --by policy --style csv",
+    "show-qperf-host.txt": "show results/qperf-host",
+    "compare-qperf-host.txt": "compare results/qperf-host --by process",
     "show-storage.txt": "show results/storage",
     "compare-storage-policy.txt": "compare results/storage --by policy --style csv",
     "show-h100-nccl.txt": "show results/h100-nccl",
@@ -76,8 +79,8 @@ COMMANDS = {
     "show-h100-suite.txt": "show results/h100-suite",
     "show-train-cpu.txt": "show results/train-cpu",
     "compare-train-cpu.txt": "compare results/train-cpu --by policy --style csv",
-    "show-zhao2018-ps.txt": "show results/zhao2018-ps",
-    "compare-zhao2018-ps.txt": "compare results/zhao2018-ps --by policy --style csv",
+    "show-zhao2018-ps.txt": "show results/zhao2018/zhao2018-ps",
+    "compare-zhao2018-ps.txt": "compare results/zhao2018/zhao2018-ps --by policy --style csv",
     "show-ddp-cpu.txt": "show results/ddp-cpu",
     "model-ddp-cpu.txt": "model results/ddp-cpu",
     "show-slurm-toy.txt": "show results/slurm-toy",
@@ -94,10 +97,10 @@ COMMANDS = {
 
 #: Measured runs beside their papers: the first screen, and what is behind it.
 PAPERS = {
-    "paper-choi2021.txt": "compare results/choi2021-cpu --against choi2021",
-    "paper-choi2021.md": "compare results/choi2021-cpu --against choi2021 --style markdown",
+    "paper-choi2021.txt": "compare results/choi2021 --against choi2021",
+    "paper-choi2021.md": "compare results/choi2021 --against choi2021 --style markdown",
     "paper-xu2017.txt": "compare results/xu2017-cpu-io results/train-cpu --against xu2017 --all",
-    "paper-zhao2018.txt": "compare results/zhao2018-sysbench results/zhao2018-ps --against zhao2018 --all",
+    "paper-zhao2018.txt": "compare results/zhao2018 --against zhao2018 --all",
 }
 
 
@@ -119,6 +122,7 @@ def test_every_measured_run_is_looked_at() -> None:
     runs = {ROOT / "results/clocks/common", ROOT / "results/clocks/synced"}  # folders of runs
     for folder in ("results", "tests/data/runs"):
         runs |= {path.parent for path in ROOT.glob(f"{folder}/*/manifest.json")}
+    runs |= {path.parent for paper in papers() for path in ROOT.glob(f"results/{paper}/*/manifest.json")}
     assert runs == {ROOT / word for text in COMMANDS.values() for word in text.split() if "/" in word}
     assert {path.name for path in (ROOT / "tests/golden/runs").iterdir()} == set(COMMANDS)
 

@@ -357,7 +357,7 @@ OTHERWISE = (
      "collbench compare results/xu2017-cpu-io results/train-cpu --against xu2017 --all"),
     (r"README.md: (.*) results/xu2017 (.*)", HOURS, r"\1 results/xu2017-cpu-io \2"),
     (r"README.md: (.*) results/ddp", HOURS, r"\1 results/ddp-cpu"),
-    (r"README.md: (.*) results/servers (.*)", HOURS, r"\1 results/zhao2018-ps \2"),
+    (r"README.md: (.*) results/servers (.*)", HOURS, r"\1 results/zhao2018/zhao2018-ps \2"),
     (r"docs/commands.md: (.*) results/tonight (.*)", HOURS, r"\1 results/ladder \2"),
     (r"docs/commands.md: collbench history nightly(.*)", NIGHTS, r"collbench history results\1"),
     (r".*: collbench gate .*(mine:|/build/).*", MINE, ""),

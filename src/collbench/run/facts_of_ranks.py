@@ -416,8 +416,10 @@ def notes(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
 #: Share of time (in CPU seconds) that a quota may throttle a rank's groups before it counts as contention.
 THROTTLED_SHARE = 0.01
 
-#: Share of a program's cores that others may use while it runs.
-OTHERS_SHARE = 0.02
+#: Share of a program's cores that others may use while it runs: no more than the usual margin of a comparison. It
+#: decides for programs with more threads than cores, which wait for each other all the time; others need as much to
+#: make any other program wait for `facts.CONTENDED_SHARE`.
+OTHERS_SHARE = 0.05
 
 
 @dataclass(frozen=True)
