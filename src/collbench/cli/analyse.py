@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from collbench.analysis.factors import normalised, unlike
+from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Flaw, Observed, observe, refuse_same, runs_in, shortage, sources
+from collbench.analysis.runs import Flaw, Observed, refuse_same, shortage, sources
+from collbench.analysis.sides import paths_of, read_run
 from collbench.cli import options as flags
 from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
@@ -48,25 +49,15 @@ _FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single.
 def read(path: Path) -> Observed:
     """A run, or a folder of runs of which each is one launch of the same, else RequestError; flaws go to stderr."""
     with flags.waiting_for(f"reading {path}"):
-        observed = observe(path)
-    refuse_same(sources(observed))
-    if apart := unlike(observed):
-        listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
-        raise RequestError(f"{path}: the runs in this folder are not launches of the same:{listed}\nPut each kind into "
-                           "a folder of its own, or name the runs one by one.")  # fmt: skip
+        observed = read_run(path)
     for flaw in observed.flaws:
         flags.note(f"collbench: {flaw_text(flaw)}.")
-    if not observed.cells:
-        raise RequestError(f"{path}: no records in it.")
     return observed
 
 
 def read_each(paths: Sequence[Path], of_plans: bool = False) -> list[Observed]:
-    """As `read`, of several; RequestError also where two of them hold the same launches.
-
-    `of_plans`: of a folder with runs of several plans each is one of them.
-    """
-    observed = [read(run) for path in paths for run in (runs_in(path) if of_plans else (path,))]
+    """As `read`, of several; RequestError also where two of them hold the same launches."""
+    observed = [read(run) for run in paths_of(paths, of_plans)]
     refuse_same(sources(*observed))
     return observed
 

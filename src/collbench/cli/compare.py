@@ -16,12 +16,12 @@ import click
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.factors import FACTORS, facts_of, find_factor
+from collbench.analysis.factors import FACTORS
 from collbench.analysis.launches import unequal
 from collbench.analysis.options import fixed_cells, parse_fixed
-from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
-from collbench.analysis.results import grouped
+from collbench.analysis.pairs import Pair
 from collbench.analysis.runs import Observed, load_baseline, refuse_own_baseline, save_baseline
+from collbench.analysis.sides import Matched, in_one_run, in_two_runs
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, names, print_tables, read, read_each, refuse_folder, write
 from collbench.errors import RequestError, suggestion
@@ -81,9 +81,9 @@ def compare_command(options: _CompareOptions) -> int:
     sides = [read(runs[0])] if alone else _two_sides(options)
     if options.fixed:
         sides = [fixed_cells(side, parse_fixed(options.fixed, own_axes(side.cells))) for side in sides]
-    pairs, in_blocks, missing = _within_run(options, *sides) if alone else _between_runs(options, *sides)
-    with flags.waiting_for(f"comparing {counted(len(pairs), 'cell')}"):
-        comparisons = compare(pairs, margin, in_blocks)
+    matched = _within_run(options, *sides) if alone else _between_runs(options, *sides)
+    with flags.waiting_for(f"comparing {counted(len(matched.pairs), 'cell')}"):
+        comparisons = compare(matched.pairs, margin, matched.in_blocks)
     shortages = [shortage_text(lack) for side in sides for lack in side.shortages]
     doubts = (*shortages, *(flaw_text(flaw) for side in sides for flaw in side.flaws))
     result = document(comparisons, margin, doubts) | {"answer": sentence(comparisons, margin)}
@@ -96,7 +96,7 @@ def compare_command(options: _CompareOptions) -> int:
         shown = [replace(shown[0], notes=(*shortages, *shown[0].notes)), *shown[1:]]
     print_tables(shown, result, style)
     fail_on = options.fail_on
-    reasons = [] if fail_on is None else failures(comparisons, fail_on, missing, doubts)
+    reasons = [] if fail_on is None else failures(comparisons, fail_on, matched.without[0], doubts)
     return _checked(fail_on, reasons, f"; {counted(len(comparisons), 'cell')} compared")
 
 
@@ -106,19 +106,7 @@ def _checked(fail_on: str | None, reasons: Sequence[str], of: str = "") -> int:
     return 1 if reasons else 0
 
 
-Paired = tuple[list[Pair], bool, int]  #: Pairs, are their launches paired, how many cells only the base has.
-
-
-def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
-    """The names of axes, facts and ways of measuring; RequestError of others."""
-    of_runs = (name for run in runs for name in facts_of(run, run.cells))
-    names_of_runs = {*axes_by_name(*runs), *METHODS, "transport", *of_runs}
-    for name in sorted(ignored - names_of_runs):
-        raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(names_of_runs))}")
-    return ignored
-
-
-def _within_run(options: _CompareOptions, observed: Observed) -> Paired:
+def _within_run(options: _CompareOptions, observed: Observed) -> Matched:
     by, between = options.by, options.between
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
@@ -126,21 +114,9 @@ def _within_run(options: _CompareOptions, observed: Observed) -> Paired:
     if by is None:
         raise RequestError("compare: only one run. Name a second run, a --baseline, or what the sides of this run "
                            f"differ in: --by {', '.join(FACTORS)}.")  # fmt: skip
-    factor = find_factor(by, workload_axes=own_axes(observed.cells))
-    if factor.name == "library" and FACTORS["image"].varies(observed.cells):
-        factor = FACTORS["image"]  # which has the library, in containers and on the host
-    elif factor.name == "library" and len(_builds(observed)) > 1:
-        raise RequestError(f"--by library: in {observed.name} libraries differ between its sides: --by side.")
-    pairs = within(observed, factor, _known(names(options.ignored), observed), sides)
-    alone = without_partner(observed, factor, pairs)
-    _left_out(alone, "without a partner to compare with")
-    return pairs, observed.interleaved or options.in_blocks, alone
-
-
-def _builds(observed: Observed) -> set[str]:
-    """The libraries of each side of a plan."""
-    cases = grouped((case.where.side, case) for case in observed.cells if case.where.side)
-    return {facts_of(observed, of_side)["library"] for of_side in cases.values()}
+    matched = in_one_run(observed, by, names(options.ignored), sides, options.in_blocks)
+    _left_out(matched.without[0], "without a partner to compare with")
+    return matched
 
 
 def _two_sides(options: _CompareOptions) -> list[Observed]:
@@ -160,16 +136,11 @@ def _two_sides(options: _CompareOptions) -> list[Observed]:
     return read_each(runs)
 
 
-def _between_runs(options: _CompareOptions, base: Observed, other: Observed) -> Paired:
-    if options.in_blocks:
-        refuse_not_alternated(base, other)
-    of_both = sorted({*facts_of(base, base.cells), *facts_of(other, other.cells)})
-    factor = find_factor(options.by, of_both, own_axes([*base.cells, *other.cells])) if options.by else None
-    pairs = across(base, other, factor, _known(names(options.ignored), base, other))
-    missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
-    _left_out(missing, f"that only {base.name} has")
-    _left_out(more, f"that only {other.name} has")
-    return pairs, options.in_blocks, missing
+def _between_runs(options: _CompareOptions, base: Observed, other: Observed) -> Matched:
+    matched = in_two_runs(base, other, options.by, names(options.ignored), options.in_blocks)
+    for run, without in zip((base, other), matched.without, strict=True):
+        _left_out(without, f"that only {run.name} has")
+    return matched
 
 
 def _left_out(number: int, why: str) -> None:

@@ -1,0 +1,266 @@
+"""The interface for programs and notebooks: `collbench.load`, `collbench.compare` and `collbench.advise`.
+
+Each returns columns of equal length, NumPy arrays by name, which show themselves as tables. The names of functions,
+parameters and columns are kept from one minor version to the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collbench.analysis.compare import MARGIN, Comparison
+from collbench.analysis.options import fixed_cells, parse_fixed
+from collbench.analysis.sides import in_one_run, in_two_runs, paths_of, read_run
+from collbench.errors import RequestError
+from collbench.report.numbers import four_digits
+from collbench.report.tables import Table, joined, terminal
+from collbench.schema.axes import AXES
+from collbench.schema.case import Case, own_axes
+from collbench.schema.manifest import read_manifest
+from collbench.schema.record import Record
+from collbench.schema.samples import SampleFiles
+from collbench.schema.store import RecordStream
+
+if TYPE_CHECKING:
+    from collbench.analysis.runs import Observed
+
+#: A run, a folder of runs, or several of them.
+Paths = str | os.PathLike[str]
+
+#: Rows of columns that are printed.
+MOST_ROWS = 20
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of equal length: `result["median"]` is an array. `tables` are what is printed, if more than the columns.
+
+    Numbers are int64, or float64 with NaN where a row has none; words are objects, with None where a row has none.
+    """
+
+    columns: Mapping[str, npt.NDArray[Any]]
+    tables: tuple[Table, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the columns."""
+        return iter(self.columns)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame. ImportError: pandas is not installed."""
+        return import_module("pandas").DataFrame(dict(self.columns))
+
+    def to_polars(self) -> Any:
+        """A polars.DataFrame. ImportError: polars is not installed."""
+        columns = {name: values.tolist() for name, values in self.columns.items()}
+        return import_module("polars").DataFrame(columns, strict=False)
+
+    def __str__(self) -> str:
+        return terminal(self._shown())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from tabulate import tabulate
+
+        parts = []
+        for table in map(joined, self._shown()):
+            notes = "".join(tabulate([[note]], tablefmt="html") for note in table.notes)
+            title = tabulate([[table.title]], tablefmt="html")
+            parts.append(title + tabulate(table.rows, table.columns, "html", disable_numparse=True) + notes)
+        return "".join(parts)
+
+    def _shown(self) -> Sequence[Table]:
+        """The tables, or else the first rows of the columns."""
+        if self.tables:
+            return self.tables
+        columns = {name: [_text(value) for value in values[:MOST_ROWS]] for name, values in self.columns.items()}
+        return (Table.of(f"{len(self)} rows", columns, [f"the first {MOST_ROWS}"] * (len(self) > MOST_ROWS)),)
+
+
+def _text(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return four_digits(float(value)) if isinstance(value, float) else str(value)
+
+
+def array(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """A column of values, of which None are missing."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds and kinds <= {int, float}:
+        whole = kinds == {int} and None not in values
+        return np.array([np.nan if value is None else value for value in values], np.int64 if whole else np.float64)
+    if kinds == {bool} and None not in values:
+        return np.array(values, bool)
+    column = np.empty(len(values), object)
+    column[:] = [value if value is None or isinstance(value, bool) else str(value) for value in values]
+    return column
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Those that some row has, in the order of the first that has them."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: array([row.get(name) for row in rows]) for name in names}
+    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+
+
+# load ----------------------------------------------------------------------------------------------------------------
+
+#: Axes that every run has a column of.
+USUAL_AXES = ("size", "image", "policy", "isolation", "ranks")
+
+
+@dataclass(frozen=True)
+class RunTable(Columns):
+    """The records of a run, a row for each case and launch."""
+
+    files: tuple[tuple[Path, Record], ...] = field(default=(), repr=False)
+
+    def samples(self, row: int, by_rank: bool = False) -> npt.NDArray[np.float64]:
+        """Seconds of each sample of a row, [n]: the longest of all ranks, without late samples.
+
+        `by_rank`: [ranks, n], with NaN for late samples; above 64 ranks [1, n]. IndexError, RunReadError.
+        """
+        folder, record = self.files[row]
+        with SampleFiles(folder) as files:
+            ns = files.read(record)
+        if ns is None:
+            return np.empty((0, 0) if by_rank else 0)
+        if by_rank:
+            return np.where(ns < 0, np.nan, ns * 1e-9)
+        longest = ns.max(axis=0)
+        seconds: npt.NDArray[np.float64] = longest[longest > 0] * 1e-9
+        return seconds
+
+
+def load(run: Paths) -> RunTable:
+    """The records of a run, or of each run in a folder: axes of the case, times in seconds, and what was checked.
+
+    Raises RunReadError: it is no run. docs/python.md lists the columns.
+    """
+    path = Path(run)
+    inside = [] if (path / "manifest.json").exists() or not path.is_dir() else sorted(path.iterdir())
+    folders = [folder for folder in inside if (folder / "manifest.json").is_file()] or [path]
+    files, rows = list[tuple[Path, Record]](), list[dict[str, Any]]()
+    for folder in folders:
+        read_manifest(folder)
+        files += [(folder, record) for record in RecordStream(folder)]
+    axes = _axes_of([record.case for _, record in files])
+    for folder, record in files:
+        rows.append(({"run": folder.name} if len(folders) > 1 else {}) | _row(record, axes))
+    return RunTable(_columns(rows), files=tuple(files))
+
+
+def _axes_of(cases: Collection[Case]) -> list[str]:
+    """Those of the workloads, then the usual ones and those that are not neutral everywhere."""
+    used = {axis for case in cases for axis in chain(case.what, case.how)}
+    of_table = [name for name, axis in AXES.items()
+                if name in used or name in USUAL_AXES or any(case[name] != axis.neutral for case in cases)]  # fmt: skip
+    return [*sorted(used - set(AXES)), *of_table]
+
+
+def _row(record: Record, axes: Sequence[str]) -> dict[str, Any]:
+    seconds, work, samples = record.seconds, record.work, record.samples
+    return {
+        "launch": record.launch, "status": record.status, "reason": record.reason, "workload": record.case.workload,
+        **{axis: record.case[axis] for axis in axes},
+        **({"amount": work.amount, "unit": work.unit} if work else {}),
+        **({"median": seconds.p50, "min": seconds.min, "p95": seconds.p95, "p99": seconds.p99, "max": seconds.max,
+            "mean": seconds.mean} if seconds else {}),
+        **({"samples": samples.n, "late": samples.invalid} if samples else {}),
+        "wrong": record.check.wrong if record.check else None, "algbw": record.algbw, "busbw": record.busbw,
+        "contended": record.contended, "oversubscribed": record.oversubscribed, "transport": record.transport,
+        "driver": record.driver,
+    }  # fmt: skip
+
+
+# compare and advise --------------------------------------------------------------------------------------------------
+
+
+def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
+    """The runs with the cells that have these values. RequestError: none is named, or nothing is left of one."""
+    if not runs:
+        raise RequestError("name a run: the folder that --out or launch wrote.")
+    observed = [read_run(path) for path in paths_of([Path(run) for run in runs], of_plans=False)]
+    texts = [f"{name}={value}" for name, value in given.items()]
+    return [fixed_cells(run, parse_fixed(texts, own_axes(run.cells))) for run in observed] if texts else observed
+
+
+def compare(
+    *runs: Paths, by: str | None = None, given: Mapping[str, Any] | None = None, ignore: Collection[str] = (),
+    margin: float = MARGIN,
+) -> Columns:  # fmt: skip
+    """Two sides of a run, which differ in `by`, or two runs; as `collbench compare`.
+
+    A row for each cell: names and cases of `base` and `other`, their medians (s), the `ratio` of the time of `other`
+    over that of `base` with the ends of its interval (`low`, `high`), the `verdict` and its reason. `given` are values
+    on axes.
+
+    Raises RequestError: there are not two sides, or they differ in more than that.
+    """
+    from collbench.analysis import compare as comparing
+    from collbench.report.verdict import tables
+
+    sides = _read(runs, given or {})
+    if len(sides) == 1 and by is not None:
+        matched = in_one_run(sides[0], by, ignore)
+    elif len(sides) == 2:
+        base, other = sides
+        matched = in_two_runs(base, other, by, ignore)
+    else:
+        raise RequestError(f'compare: {len(sides)} runs. Name two, or one with what its sides differ in: by="policy".')
+    comparisons = comparing.compare(matched.pairs, margin, matched.in_blocks)
+    return Columns(_columns(list(map(_compared, comparisons))), tuple(tables(comparisons, margin)))
+
+
+def _compared(comparison: Comparison) -> dict[str, Any]:
+    from collbench.report.verdict import whole_reason
+
+    pair, ratio = comparison.pair, comparison.ratio
+    case = pair.base.case
+    low, high = (ratio.interval or (None, None)) if ratio else (None, None)
+    return {
+        "workload": case.workload, **{axis.name: case[axis.name] for axis in case.axes if axis.kind != "where"},
+        "ranks": case.where.ranks, "base": pair.base_name, "other": pair.other_name,
+        "base_place": case.where.text, "other_place": pair.other.case.where.text, "image": case.where.image,
+        "base_median": comparison.base.value if comparison.base else None,
+        "other_median": comparison.other.value if comparison.other else None,
+        "ratio": ratio.value if ratio else None, "low": low, "high": high, "verdict": comparison.verdict,
+        "reason": whole_reason(comparison) or None, "launches": min(comparison.launches),
+        "launches_more": comparison.launches_more,
+    }  # fmt: skip
+
+
+def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float = MARGIN) -> Columns:
+    """What to take for each operation, number of ranks and range of sizes, and what it may lose; as `collbench advise`.
+
+    `at_most` is the time of `take` over that of the best option, at most, with 95 % confidence.
+
+    Raises RequestError: no run is named, or runs cannot be taken together.
+    """
+    from collbench.analysis import advise as advising
+    from collbench.analysis.options import merged, questions
+    from collbench.report.advice import brief, complete, document
+
+    each = _read(runs, {})
+    observed = merged(each)
+    fixed = parse_fixed([f"{name}={value}" for name, value in (given or {}).items()], own_axes(observed.cells))
+    found = advising.advise(questions(observed, fixed), observed.interleaved, margin)
+    advices = complete(found, observed.interleaved)
+    rows = [{"operation": answer["operation"], "from": one["from"], "to": one["to"], "take": one["take"],
+             "at_most": one["at_most"], "may_be_best_too": "; ".join(one["may_be_best_too"]) or None}
+            for answer in document(advices, ())["advice"] for one in answer["ranges"]]  # fmt: skip
+    return Columns(_columns(rows), tuple(brief(advices, (), ())))

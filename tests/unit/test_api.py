@@ -1,0 +1,124 @@
+"""The Python interface: columns of runs, comparisons and advice, and what they show themselves as."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.conftest import Collbench
+
+import collbench
+from collbench.api import array
+from collbench.errors import RequestError, RunReadError
+from collbench.schema.store import RecordStream
+
+ROOT = Path(__file__).parents[2]
+RUN, DEMO = ROOT / "results" / "one-container", ROOT / "results" / "demo-openmpi"
+
+
+def test_importing_it_imports_nothing_that_reads_runs() -> None:
+    program = "import sys, collbench; print('numpy' in sys.modules, collbench.__version__, callable(collbench.load))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", collbench.__version__, "True"]
+    with pytest.raises(AttributeError):
+        collbench.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_run_is_columns_with_a_row_for_each_record() -> None:
+    run, records = collbench.load(RUN), list(RecordStream(RUN))
+    assert len(run) == len(records) > 100
+    assert {len(run[name]) for name in run} == {len(records)}
+    assert {"launch", "status", "workload", "size", "image", "policy", "median", "busbw", "contended"} <= set(run)
+    assert run["launch"].dtype == np.int64 and run["median"].dtype == np.float64 and run["contended"].dtype == bool
+    assert run["workload"].tolist() == [record.case.workload for record in records]
+    assert run["policy"].tolist() == [record.case.where.policy for record in records]
+    assert run["median"].tolist() == [record.seconds and record.seconds.p50 for record in records]
+    assert "dtype" in run and "run" not in run
+
+
+def test_samples_are_those_of_the_record() -> None:
+    run = collbench.load(DEMO)
+    for row in range(len(run)):
+        samples, by_rank = run.samples(row), run.samples(row, by_rank=True)
+        assert len(samples) == run["samples"][row] - run["late"][row]
+        assert by_rank.shape == (run["ranks"][row], run["samples"][row])
+        assert np.median(samples) == pytest.approx(run["median"][row], rel=0.01)
+        assert np.nanmax(by_rank) == pytest.approx(samples.max())
+        assert np.isnan(by_rank).any(axis=0).sum() == run["late"][row]
+
+
+def test_of_a_folder_with_runs_each_row_names_its_run() -> None:
+    found = collbench.load(ROOT / "results")
+    assert {"one-container", "demo-openmpi"} <= set(found["run"])
+    with pytest.raises(RunReadError):
+        collbench.load(ROOT / "docs")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "column"),
+    [
+        ([1, 2], np.int64, [1, 2]), ([1, None], np.float64, [1.0, math.nan]), ([1, 2.5], np.float64, [1.0, 2.5]),
+        ([True, False], np.bool_, [True, False]), ([True, None], object, [True, None]),
+        (["a", None], object, ["a", None]), (["a", 1], object, ["a", "1"]), ([], object, []),
+    ],
+)  # fmt: skip
+def test_the_type_of_a_column(values: list[Any], dtype: Any, column: list[Any]) -> None:
+    made = array(values)
+    assert made.dtype == dtype
+    assert all(one == other or (one != one and other != other) for one, other in zip(made, column, strict=True))
+
+
+def test_a_comparison_is_that_of_the_command(here: Collbench) -> None:
+    compared = collbench.compare(RUN, by="policy", given={"image": "openmpi"})
+    assert len(compared) == 8
+    assert set(compared["verdict"]) == {"same", "slower"}
+    assert (compared["low"] <= compared["ratio"]).all() and (compared["ratio"] <= compared["high"]).all()
+    slowest = compared["ratio"].argmax()
+    assert (compared["workload"][slowest], compared["size"][slowest], compared["other_place"][slowest]) == (
+        "bcast", 1 << 20, "multi strict"
+    )  # fmt: skip
+    assert compared["other_median"][slowest] > 1.5 * compared["base_median"][slowest]
+    printed = here("compare", RUN, "--by", "policy", "--given", "image=openmpi").out
+    assert str(compared).splitlines()[0] == printed.splitlines()[0]
+    html = compared._repr_html_()
+    assert html.count("<table>") == html.count("</table>") > 1 and "multi strict" in html
+    assert not re.search(r"<script|<b>", html)
+
+
+def test_advice_is_that_of_the_command(here: Collbench) -> None:
+    advised = collbench.advise(RUN)
+    assert set(advised) >= {"operation", "from", "to", "take", "at_most"}
+    assert (advised["from"] <= advised["to"]).all() and (advised["at_most"] >= 1).all()
+    assert str(advised).splitlines()[0] == here("advise", RUN).out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"runs": (RUN, RUN, RUN)}, {"runs": (RUN,)}, {"runs": (RUN,), "by": "nothing"}]
+)
+def test_what_cannot_be_compared(arguments: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        collbench.compare(*arguments.get("runs", ()), by=arguments.get("by"))
+
+
+def test_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a pandas and a polars that are made up: they are no dependencies."""
+    for name in ("pandas", "polars"):
+        module: Any = type(sys)(name)
+        module.DataFrame = lambda columns, **_: columns
+        monkeypatch.setitem(sys.modules, name, module)
+    run = collbench.load(DEMO)
+    of_pandas, of_polars = run.to_pandas(), run.to_polars()
+    assert of_pandas.keys() == of_polars.keys() == set(run)
+    assert all(isinstance(values, np.ndarray) for values in of_pandas.values())
+    assert all(isinstance(values, list) for values in of_polars.values())
+
+
+def test_a_long_table_shows_its_first_rows() -> None:
+    run = collbench.load(RUN)
+    assert len(str(run).splitlines()) < 400 and f"{len(run)} rows" in str(run)
