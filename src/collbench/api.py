@@ -1,12 +1,13 @@
 """The interface for programs and notebooks: `collbench.load`, `collbench.compare` and `collbench.advise`.
 
-Each returns columns of equal length, NumPy arrays by name, which show themselves as tables. The names of functions,
-parameters and columns are kept from one minor version to the next.
+Each returns columns of equal length, NumPy arrays by name, which show themselves as tables. What is promised of them is
+in docs/python.md.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -19,8 +20,10 @@ import numpy.typing as npt
 
 from collbench.analysis.compare import MARGIN, Comparison
 from collbench.analysis.options import fixed_cells, parse_fixed
-from collbench.analysis.sides import in_one_run, in_two_runs, paths_of, read_run
+from collbench.analysis.runs import refuse_same, sources
+from collbench.analysis.sides import in_one_run, in_two_runs, read_run
 from collbench.errors import RequestError
+from collbench.report.caveats import flaw_text
 from collbench.report.numbers import four_digits
 from collbench.report.tables import Table, joined, terminal
 from collbench.schema.axes import AXES
@@ -191,10 +194,16 @@ def _row(record: Record, axes: Sequence[str]) -> dict[str, Any]:
 
 
 def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
-    """The runs with the cells that have these values. RequestError: none is named, or nothing is left of one."""
+    """The runs with the cells that have these values; a warning for each flaw of theirs.
+
+    RequestError: none is named, two hold the same launches, or nothing is left of one.
+    """
     if not runs:
         raise RequestError("name a run: the folder that --out or launch wrote.")
-    observed = [read_run(path) for path in paths_of([Path(run) for run in runs], of_plans=False)]
+    observed = [read_run(Path(run)) for run in runs]
+    refuse_same(sources(*observed))
+    for flaw in (flaw for run in observed for flaw in run.flaws):
+        warnings.warn(flaw_text(flaw), stacklevel=3)
     texts = [f"{name}={value}" for name, value in given.items()]
     return [fixed_cells(run, parse_fixed(texts, own_axes(run.cells))) for run in observed] if texts else observed
 

@@ -98,9 +98,7 @@ def test_advice_is_that_of_the_command(here: Collbench) -> None:
     assert str(advised).splitlines()[0] == here("advise", RUN).out.splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"runs": (RUN, RUN, RUN)}, {"runs": (RUN,)}, {"runs": (RUN,), "by": "nothing"}]
-)
+@pytest.mark.parametrize("arguments", [{}, {"runs": (RUN, RUN)}, {"runs": (RUN,)}, {"runs": (RUN,), "by": "nothing"}])
 def test_what_cannot_be_compared(arguments: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         collbench.compare(*arguments.get("runs", ()), by=arguments.get("by"))

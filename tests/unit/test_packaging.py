@@ -229,7 +229,8 @@ def test_unknown_names_are_answered_with_the_nearest_and_the_list(
     """As in an image, too, which is given no plans."""
     (here / "My Site.Dockerfile").touch()
     finders: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
-        (find_plan, ("qick", "launch/quick.toml", "./quick")), (find_layer, ("ssh",)),
+        (find_plan, ("qick", "launch/quick.toml", "./quick")), (lambda text: find_plan(text, papers()), ("xu2018",)),
+        (find_layer, ("ssh",)),
         (find_dockerfile, ("openmp", "containers/openmp.Dockerfile", "My Site.Dockerfile")),
     ]  # fmt: skip
     said = []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from collbench.analysis.factors import FACTORS, facts_of, find_factor, unlike
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_alternated, within, without_partner
 from collbench.analysis.results import grouped
-from collbench.analysis.runs import Observed, observe, refuse_same, runs_in, sources
+from collbench.analysis.runs import Observed, observe, refuse_same, sources
 from collbench.errors import RequestError, suggestion
 from collbench.schema.case import own_axes
 
@@ -25,11 +25,6 @@ def read_run(path: Path) -> Observed:
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
     return observed
-
-
-def paths_of(paths: Sequence[Path], of_plans: bool) -> list[Path]:
-    """`of_plans`: of a folder with runs of several plans each is one of them."""
-    return [run for path in paths for run in (runs_in(path) if of_plans else (path,))]
 
 
 class Matched(NamedTuple):

@@ -21,8 +21,8 @@ import msgspec
 
 from collbench.analysis.factors import normalised
 from collbench.analysis.options import FACTORS
-from collbench.analysis.runs import Flaw, Observed, refuse_same, shortage, sources
-from collbench.analysis.sides import paths_of, read_run
+from collbench.analysis.runs import Flaw, Observed, refuse_same, runs_in, shortage, sources
+from collbench.analysis.sides import read_run
 from collbench.cli import options as flags
 from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
@@ -56,8 +56,11 @@ def read(path: Path) -> Observed:
 
 
 def read_each(paths: Sequence[Path], of_plans: bool = False) -> list[Observed]:
-    """As `read`, of several; RequestError also where two of them hold the same launches."""
-    observed = [read(run) for run in paths_of(paths, of_plans)]
+    """As `read`, of several; RequestError also where two of them hold the same launches.
+
+    `of_plans`: of a folder with runs of several plans each is one of them.
+    """
+    observed = [read(run) for path in paths for run in (runs_in(path) if of_plans else (path,))]
     refuse_same(sources(*observed))
     return observed
 
