@@ -368,6 +368,7 @@ def test_roles_are_those_of_all_backends_together() -> None:
         (({"name": "fio", "rw": ("randread", "randrw"), "read_percent": 70},), {}),
         (({"name": "fio", "rw": "read", "fsync": 1}, {"name": "fio", "rw": "write"}), {"fio": ["fsync"]}),
         (("fio",), {}),
+        (({"name": "stream", "node": ("-1",)}, {"name": "parameter_server", "servers": 0}), {}),
     ],
 )
 def test_parameters_without_effect_are_known(benchmarks: tuple[Any, ...], unused: dict[str, list[str]]) -> None:

@@ -81,17 +81,23 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
 
 
 def unused_parameters(plan: Plan, cases: Iterable[Case]) -> dict[str, list[str]]:
-    """By benchmark, the parameters that the plan gives values to and that have no effect in any of its cases."""
+    """By benchmark, the parameters that have other values than the default, and no effect in any of its cases."""
     used: dict[str, set[str]] = {}
     for case in cases:
         used.setdefault(case.workload, set()).update(case.what, case.how)
     unused: dict[str, list[str]] = {}
     for benchmark in (benchmark for benchmark in plan.benchmarks if not isinstance(benchmark, str)):
         name = name_of(benchmark)
-        axes = {axis.name for axis in workloads.get(name).axes} - used.get(name, set())
-        if name in used and (names := sorted(axes.intersection(benchmark))):
+        names = sorted(axis.name for axis in workloads.get(name).axes if axis.name not in used.get(name, ())
+                       and _listed(benchmark.get(axis.name, axis.neutral)) - {str(axis.neutral)})  # fmt: skip
+        if name in used and names:
             unused[name] = names
     return unused
+
+
+def _listed(values: Any) -> set[str]:
+    """The values of a parameter as they are typed."""
+    return set(map(str, values if isinstance(values, tuple | list) else (values,)))
 
 
 def parameters_of(row: Program) -> tuple[str, ...]:
