@@ -66,7 +66,7 @@ def report_page(folder: Path) -> str:
 def programs_page(folder: Path) -> str:
     """Measured runs on the host and in a container, one of them beside its paper."""
     suite_of = {name: suite for suite, names in workloads.suites().items() for name in names}
-    runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018/zhao2018-sysbench", "storage")]
+    runs = [observe(RESULTS / name) for name in ("xu2017/xu2017-io", "zhao2018/zhao2018-sysbench", "storage")]
     chapters = [chapter(run, {}, 0.02, number, suite_of=suite_of) for number, run in enumerate(runs)]
     return html([*chapters, paper_chapter("xu2017", beside(runs[:1], paper("xu2017")))])
 

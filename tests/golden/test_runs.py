@@ -66,8 +66,12 @@ COMMANDS = {
         "compare results/ladder --by policy --between multi_strict,single_strict --style csv",
     "advise-ladder.txt": "advise results/ladder --style csv",
     "advise-ladder-in-one-container.txt": "advise results/ladder --given policy=single --style csv",
-    "show-xu2017-cpu-io.txt": "show results/xu2017-cpu-io",
-    "compare-xu2017-cpu-io.txt": "compare results/xu2017-cpu-io --by policy --style csv",
+    "show-xu2017-io.txt": "show results/xu2017/xu2017-io",
+    "compare-xu2017-io.txt": "compare results/xu2017/xu2017-io --by policy --style csv",
+    "show-xu2017-linpack.txt": "show results/xu2017/xu2017-linpack",
+    "compare-xu2017-linpack.txt": "compare results/xu2017/xu2017-linpack --by policy --style csv",
+    "show-xu2017-train.txt": "show results/xu2017/xu2017-train",
+    "compare-xu2017-train.txt": "compare results/xu2017/xu2017-train --by policy --style csv",
     "show-zhao2018-sysbench.txt": "show results/zhao2018/zhao2018-sysbench",
     "compare-zhao2018-sysbench.txt": "compare results/zhao2018/zhao2018-sysbench --by policy --style csv",
     "show-qperf-host.txt": "show results/qperf-host",
@@ -77,8 +81,6 @@ COMMANDS = {
     "show-h100-nccl.txt": "show results/h100-nccl",
     "compare-h100-nccl.txt": "compare results/h100-nccl --by backend",
     "show-h100-suite.txt": "show results/h100-suite",
-    "show-train-cpu.txt": "show results/train-cpu",
-    "compare-train-cpu.txt": "compare results/train-cpu --by policy --style csv",
     "show-zhao2018-ps.txt": "show results/zhao2018/zhao2018-ps",
     "compare-zhao2018-ps.txt": "compare results/zhao2018/zhao2018-ps --by policy --style csv",
     "show-ddp-cpu.txt": "show results/ddp-cpu",
@@ -99,7 +101,7 @@ COMMANDS = {
 PAPERS = {
     "paper-choi2021.txt": "compare results/choi2021 --against choi2021",
     "paper-choi2021.md": "compare results/choi2021 --against choi2021 --style markdown",
-    "paper-xu2017.txt": "compare results/xu2017-cpu-io results/train-cpu --against xu2017 --all",
+    "paper-xu2017.txt": "compare results/xu2017 --against xu2017 --all",
     "paper-zhao2018.txt": "compare results/zhao2018 --against zhao2018 --all",
 }
 

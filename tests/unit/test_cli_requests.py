@@ -156,7 +156,7 @@ def test_a_terminal_shows_at_once_what_is_waited_for(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, first: str
 ) -> None:
     (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
-    run = str(Path(__file__).parents[2] / "results/xu2017-cpu-io")
+    run = str(Path(__file__).parents[2] / "results/xu2017/xu2017-io")
     words, first = (text.replace("RUN", run).replace("TMP", str(tmp_path)) for text in (words, first))
     quiet = here(*words.replace("/run", "/run-before").split())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

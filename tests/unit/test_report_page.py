@@ -416,6 +416,6 @@ def test_markup_in_the_name_of_a_benchmark_is_text(tmp_path: Path) -> None:
 
 def test_no_section_is_empty() -> None:
     """Where no pair differs in a factor alone, there are no verdicts by it."""
-    sections = chapter_of(Path(__file__).parents[2] / "results/xu2017-cpu-io").sections
+    sections = chapter_of(Path(__file__).parents[2] / "results/xu2017/xu2017-io").sections
     filled = (one.lines or one.tables or one.figures or one.folded or one.folded_tables for one in sections)
     assert sections and all(filled)
