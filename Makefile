@@ -34,7 +34,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
-.PHONY: help demo test test-all test-processes test-containers test-mpis faults images dist check format clean
+.PHONY: help demo test test-all test-processes test-containers test-mpis faults images dist reference site check format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -74,6 +74,12 @@ images: $(OPENMPI)/.ready ## build the container images, if an engine answers
 dist: $(VENVS)/dist/.ready ## build the sdist and the wheels for both processors into dist/
 	$(VENVS)/dist/bin/python tools/dist.py
 
+reference: $(OPENMPI)/.ready ## write the tables of the manual and the JSON Schemas that are made from the code
+	$(OPENMPI)/bin/python -m tools.reference
+
+site: $(VENVS)/site/.ready ## build the documentation site into build/site; a link that leads nowhere is an error
+	$(VENVS)/site/bin/sphinx-build -q -W --keep-going docs build/site
+
 check: $(OPENMPI)/.ready ## ruff, mypy and the import rules
 	$(OPENMPI)/bin/ruff check .
 	$(OPENMPI)/bin/ruff format --check .
@@ -91,6 +97,7 @@ $(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,suites,browser,test
 $(MPICH)/.ready: EXTRAS := mpich,test
 $(DEMO)/.ready: EXTRAS := openmpi
 $(VENVS)/dist/.ready: EXTRAS := dist
+$(VENVS)/site/.ready: EXTRAS := analysis,site
 
 $(VENVS)/%/.ready: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "collbench needs Python 3.11 or later; name it: make PYTHON=python3.12 ..."; exit 2; }

@@ -6,9 +6,16 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+#: By name, and those of docs/ by their path in it; what is only for the site has no text of its own.
 PAGES = {
     path.name: path.read_text(encoding="utf-8")
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md")))
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
+} | {
+    str(path.relative_to(DOCS)): path.read_text(encoding="utf-8")
+    for path in sorted((*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")))
+    if path.name != "index.md"
 }
 
 

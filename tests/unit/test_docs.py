@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -20,11 +21,9 @@ from tests.unit.k8s_objects import check
 from tests.unit.made_runs import made_manifest
 from tests.unit.made_suite import of_one_launch
 from tests.unit.manual import PAGES, ROOT, rows, section
-from tools import toy_slurm
+from tools import reference, toy_slurm
 
 from collbench import collectives, doctor, errors, workloads
-from collbench.analysis.factors import FACTORS as COMPARED
-from collbench.analysis.options import FACTORS as ADVISED
 from collbench.analysis.runs import Baseline, BaselineCell
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli, run_command
@@ -41,8 +40,9 @@ from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS
 from collbench.schema.axes import AXES, OPS, Axis, PlanKey, Sizes, Value
 from collbench.schema.case import Case, Where, refuse_odd
+from collbench.schema.keys import LAUNCH, SIZES, WORLD
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.plan import LAUNCH_KEYS, WORLD_KEYS, Plan, load_launch_plan, load_plan
+from collbench.schema.plan import LAUNCH_KEYS, WORLD_KEYS, load_launch_plan, load_plan
 from collbench.schema.record import (
     ClockError,
     Confinement,
@@ -71,7 +71,7 @@ FOREIGN = {
     "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
     "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile", "--distribution", "--cpu-freq",
     "--constraint", "--hint", "--threads-per-core", "--export", "--only", "--overlap", "--gpu-bind", "--gpus-per-task",
-    "--no-cache-dir",
+    "--no-cache-dir", "--cap-add",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
@@ -123,20 +123,20 @@ def test_every_command_and_name_has_its_place() -> None:
     listed = section("commands.md", TITLES["COLLECTIVE"]).partition(". ")[0]
     assert re.findall(r"`(\w+)`", listed) == list(collectives.names())
     for name in (*collectives.names(), *backend_names(), *OPS):
-        assert f"`{name}`" in PAGES["commands.md"], name
+        assert re.search(rf"\b{name}\b", PAGES["commands.md"]), name
         assert name not in collectives.names() or f"**{name}, " in section("method.md", "Bus factors"), name
 
 
-@pytest.mark.parametrize("name", TITLES)
-def test_flags_and_defaults_are_those_of_the_command(name: str) -> None:
-    documented = rows(section("commands.md", TITLES[name]), "flag", "default", "meaning")
-    cells = {flag: cells[0] for first, cells in documented.items() for flag in re.findall(r"`(-[-\w]+)", first)}
-    for command in commands(name):
-        assert set(cells) == {flag for option in options(command) for flag in option.opts}
-        for option in options(command):
-            default = option.get_default(PARENT)
-            if default is not None and not option.is_flag:
-                assert all(f"`{default}`" in cells[flag] for flag in option.opts), option.opts
+def test_tables_of_flags_and_keys_are_those_of_the_code() -> None:
+    """`make reference` writes them."""
+    for path, text in reference.pages().items():
+        assert path.read_text(encoding="utf-8") == text, path.name
+    assert (*WORLD, *LAUNCH) == (*WORLD_KEYS, *LAUNCH_KEYS)
+    assert tuple(SIZES) == Sizes.__struct_fields__
+    for name in TITLES:
+        flags = [option.opts[0] for command in commands(name) for option in options(command)]
+        documented = re.findall(r"^\| `(-[-\w]+)", section("commands.md", TITLES[name]), re.MULTILINE)
+        assert {flag for flag in flags if flag not in ("-h", "--help")} == set(documented), name
 
 
 def test_no_page_names_a_flag_that_does_not_exist() -> None:
@@ -148,7 +148,7 @@ def test_no_page_names_a_flag_that_does_not_exist() -> None:
 def command_lines(page: str) -> list[list[str]]:
     """The arguments of every collbench in the shell blocks of a page."""
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
-    return [found.split() for found in re.findall(r"(?<![-\w/])collbench(?![-\w/])([^|)\n]*)", "".join(blocks))]
+    return [found.split() for found in re.findall(r"(?<![-\w/])collbench(?![-\w/])([^|)>\n]*)", "".join(blocks))]
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"extending.md"}))
@@ -168,6 +168,9 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / ("docs" if (ROOT / "docs" / page).exists() else "") / page
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text(encoding="utf-8")):
         name, _, anchor = target.partition("#")
+        if name.startswith("figures/"):  # `make site` draws it, by a command of the page
+            assert f" -o {Path(name).name}\n" in PAGES[page]
+            continue
         linked = path.parent / name if name else path
         assert linked.exists(), target
         headings = re.findall(r"^#+ (.*)", linked.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
@@ -193,7 +196,7 @@ def test_pages_that_other_files_name_exist() -> None:
 #: The files that extending.md adds.
 NOT_HERE = {
     "collectives/scan.py", "backends/chunked.py", "scan.py", "site_policies.py", "site_threads.py",
-    "workloads/host/zeros.py",
+    "workloads/host/zeros.py", "from_nccl_tests.py",
 }  # fmt: skip
 
 
@@ -218,23 +221,47 @@ def test_no_page_has_a_gap_left_to_fill() -> None:
         assert not re.search(r"[A-Z]+_(TABLE|INTRO|SENTENCE)", page), name
 
 
-def test_the_table_of_the_readme_is_what_its_run_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first table: a run that is measured again, or a changed table, must be pasted again."""
-    monkeypatch.setattr(tables, "LONGEST_LINE", tables.WIDTH)
-    (name,) = re.findall(r"`collbench show (results/[-\w]+)` prints\s+it\s+again", PAGES["README.md"])
-    run = read_run(ROOT / name)
-    printer = new_style("table")
-    text = "".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()])
-    (quoted,) = re.findall(r"^```\n(# collbench .*?)^```", PAGES["README.md"], re.MULTILINE | re.DOTALL)
-    assert text.startswith(f"{quoted}\nallreduce sum float32, backend mpi, driver python")
+PRINTED = [
+    (page, command, printed)
+    for page, text in PAGES.items()
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for command, printed in re.findall(r"^\$ collbench (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+]
 
 
-def test_the_comparison_of_the_readme_is_what_compare_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "command", "printed"), PRINTED, ids=[f"{page} {words}" for page, words, _ in PRINTED])
+def test_what_a_page_shows_is_what_the_command_prints(
+    page: str, command: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(tables, "LONGEST_LINE", tables.WIDTH)
-    (block,) = re.findall(r"^```\n\$ (collbench compare .*?)^```", PAGES["README.md"], re.MULTILINE | re.DOTALL)
-    command, printed = block.split("\n", 1)
-    assert CliRunner().invoke(cli, command.split()[1:], catch_exceptions=False).stdout == printed
+    assert CliRunner().invoke(cli, shlex.split(command), catch_exceptions=False).stdout == printed
+
+
+#: Builds in the first table of the README by their names in the run.
+BUILDS = {"intelmpi": "Intel MPI 2021.18.1", "openmpi": "Open MPI 5.0.11", "openmpi-4": "Open MPI 4.1.8",
+          "mpich": "MPICH 5.0.2", "mpich-4": "MPICH 4.3.2"}  # fmt: skip
+
+
+def test_the_first_table_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ratios of medians to the fastest; bold are those that may be the best."""
+    (command,) = re.findall(r"`collbench (advise results[^`]*)`", " ".join(PAGES["README.md"].split()))
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(cli, [*shlex.split(command), "--style", "json"], catch_exceptions=False)
+    expected = {}
+    for operation in json.loads(done.stdout)["advice"]:
+        name = {"allreduce": "all-reduce", "bcast": "broadcast"}.get(of := operation["operation"].split()[0], of)
+        for row in operation["sizes"]:
+            size = {8: "8 B", 65536: "64 KiB", 1048576: "1 MiB"}[row["size"]]
+            expected[f"{name} {size}"] = {build: as_ratio(row["options"][build]) for build in BUILDS}
+    shown = rows(PAGES["README.md"], "", *BUILDS.values())
+    assert {name: dict(zip(BUILDS, cells, strict=True)) for name, cells in shown.items()} == expected
+
+
+def as_ratio(option: dict[str, Any]) -> str:
+    ratio = option["ratio"]
+    text = f"{ratio:.1f} times" if ratio >= 1.995 else f"+{(ratio - 1) * 100:.0f} %" if ratio > 1 else "fastest"
+    return f"**{text}**" if option["may_be_best"] else text
 
 
 # Tables of the manual say what the program has ------------------------------------------------------------------------
@@ -310,23 +337,7 @@ def test_fields_of_an_axis() -> None:
         assert sorted(named) == sorted(field.name for field in dataclasses.fields(kind))
 
 
-def test_factors_are_those_of_the_table_of_axes() -> None:
-    """In `--by` and `--given`, in the order in which a hint names them."""
-    of_compare, of_advise = (rows(section("commands.md", f"`collbench {name} RUNS`"), "flag", "default", "meaning")
-                             for name in ("compare", "advise"))  # fmt: skip
-    by, given = of_compare["`--by FACTOR`"][1], of_advise["`--given FACTOR=VALUE`"][1]
-    assert re.findall(r"`([-\w]+)`", by.partition(", or a parameter")[0]) == list(COMPARED)
-    assert re.findall(r"`([-\w]+)`", given.partition("; and")[0]) == list(ADVISED)
-
-
-def test_keys_of_launch_plans() -> None:
-    documented = rows(section("plans.md", "Launch plans"), "key", "default", "meaning")
-    fields = [field for field in msgspec.structs.fields(Plan) if field.name in LAUNCH_KEYS]
-    assert [name.strip("`") for name in documented] == [field.name for field in fields]
-    for field in fields:
-        if field.default is not msgspec.NODEFAULT and field.name != "images":
-            default = "" if field.default is None else f"`{json.dumps(field.default)}`"
-            assert default == documented[f"`{field.name}`"][0], field.name
+def test_steps_are_those_of_the_engine() -> None:
     steps = rows(section("containers.md", "The ladder"), "step", "adds")
     assert [step.strip("`") for step in steps] == list(STEPS)
 
@@ -340,17 +351,6 @@ def test_policies_are_those_of_the_package_and_their_fields() -> None:
         assert ("of its own" in documented[f"`{one.spelling}`"][1]) == one.server_apart
     fields = rows(section("extending.md", "A policy"), "field of `Policy`", "in the example", "meaning")
     assert [name.strip("`") for name in fields] == [field.name for field in dataclasses.fields(placement.Policy)]
-
-
-def test_plan_keys_and_defaults() -> None:
-    text = section("plans.md", "Plan files")
-    documented = rows(text, "key", "default", "meaning")
-    keys = [field for field in msgspec.structs.fields(Plan) if field.name in WORLD_KEYS]
-    fields = (*keys, *msgspec.structs.fields(Sizes))
-    assert [name.strip("`") for name in documented] == [field.name for field in fields]
-    for field in fields:
-        if field.default not in (None, (), msgspec.NODEFAULT) and not isinstance(field.default, Sizes):
-            assert f"`{json.dumps(field.default)}`" == documented[f"`{field.name}`"][0], field.name
 
 
 def test_the_plan_can_be_read(tmp_path: Path) -> None:

@@ -166,9 +166,11 @@ class _AdviseOptions(flags.Options):
     runs: tuple[Path, ...] = flags.RUNS
     fixed: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN
-    ignored: tuple[str, ...] = flags.several("--ignore", "Take several runs together although this differs.", "FACTOR")
+    ignored: tuple[str, ...] = flags.several(
+        "--ignore", "Combine several runs although this fact of the environment differs.", "FACTOR"
+    )
     in_blocks: bool = flags.IN_BLOCKS
-    why: bool = flags.switch("--why", "Also the evidence: what every choice costs at every size.")
+    why: bool = flags.switch("--why", "Also the evidence: what every option costs at every size.")
     style: str = STYLE
 
 
@@ -211,9 +213,11 @@ _POINT = re.compile(r"ranks\s*=\s*(?P<ranks>[0-9]{1,10})(?:\s*,\s*bytes\s*=\s*(?
 
 class _ModelOptions(flags.Options):
     runs: tuple[Path, ...] = flags.RUNS
-    points: tuple[str, ...] = flags.several("--predict", "Predict a point, such as ranks=64,bytes=1G.", "POINT")
+    points: tuple[str, ...] = flags.several(
+        "--predict", "Predict the time of a number of ranks and a size, such as ranks=64,bytes=1G.", "POINT"
+    )
     collectives: tuple[str, ...] = flags.several("--collective", "Only this collective.", "NAME")
-    every: bool = flags.switch("--all", "Every table, with all that must be known of them.")
+    every: bool = flags.switch("--all", "Every table and every remark.")
     style: str = STYLE
 
 
@@ -296,7 +300,7 @@ _TABLES: dict[str, Callable[[list[Table]], str]] = {".md": markdown, ".csv": csv
 class _ReportOptions(flags.Options):
     runs: tuple[Path, ...] = flags.RUNS
     output: Path = flags.option("-o --output", "The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.", "FILE", type=flags.PATH, default="report.html")  # fmt: skip
-    against: str | None = flags.option("--against", "Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.", "PAPER")  # fmt: skip
+    against: str | None = flags.option("--against", "Put the runs beside this paper (choi2021, xu2017, ...), with a verdict on each of its conclusions.", "PAPER")  # fmt: skip
     figure: str | None = flags.option("--figure", "Write this figure alone, as .svg or .pdf: its number or part of its title.", "NAME")  # fmt: skip
     fixed: tuple[str, ...] = _FIXED
     margin: float = flags.MARGIN

@@ -48,9 +48,11 @@ class _CompareOptions(flags.Options):
     fixed: tuple[str, ...] = flags.GIVEN
     ignored: tuple[str, ...] = flags.several("--ignore", "Compare although this differs too.", "FACTOR")
     margin: float = flags.MARGIN
-    fail_on: str | None = flags.option("--fail-on", "Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))  # fmt: skip
-    baseline: Path | None = flags.option("--baseline", "Compare the run with this baseline.", "FILE", type=flags.PATH)
-    save_baseline: Path | None = flags.option("--save-baseline", "Write the run as a baseline and compare nothing.", "FILE", type=flags.PATH)  # fmt: skip
+    fail_on: str | None = flags.option("--fail-on", "Exit with 1 if a cell has this verdict, failed, is missing, or has too few launches for any.", type=click.Choice(list(FAILING)))  # fmt: skip
+    baseline: Path | None = flags.option(
+        "--baseline", "Compare the run with this baseline instead of a second run.", "FILE", type=flags.PATH
+    )
+    save_baseline: Path | None = flags.option("--save-baseline", "Write the run as a baseline, one small file, and compare nothing.", "FILE", type=flags.PATH)  # fmt: skip
     against: str | None = flags.option("--against", "Judge the conclusions of this paper by all RUNS together.", type=click.Choice(papers()))  # fmt: skip
     in_blocks: bool = flags.IN_BLOCKS
     every: bool = flags.switch("--all", flags.ALL_CELLS + "differ.")
@@ -245,9 +247,9 @@ class _HistoryOptions(flags.Options):
     folder: Path = flags.RUN
     fixed: tuple[str, ...] = flags.GIVEN
     margin: float = flags.margin("2%", "Smaller changes are not reported.")
-    since: str | None = flags.option("--since", "Only changes that began with this run or later; a date as 2026-11-03.", "RUN|DATE")  # fmt: skip
+    since: str | None = flags.option("--since", "Only changes that began with this run or later, or from this date on (2026-11-03).", "RUN|DATE")  # fmt: skip
     fail_on: tuple[str, ...] | None = flags.option("--fail-on", f"Exit with 1 when a cell is {', '.join(FAILING_LEVELS)} now than before, or {OUTSIDE} of its level in the latest run, or was not measured. Several with commas.", type=flags.Converted("KIND[,...]", kinds))  # fmt: skip
-    output: Path | None = flags.option("-o --output", "Write a page with plots: FILE.html.", "FILE", type=flags.PATH)
+    output: Path | None = flags.option("-o --output", "Write a page with plots (.html).", "FILE", type=flags.PATH)
     every: bool = flags.switch("--all", flags.ALL_CELLS + "changed.")
     style: str = STYLE
 

@@ -72,11 +72,11 @@ class _GateOptions(flags.Options):
     margins: Margins = flags.option("--margin", "What a change may cost; by size as in 20%:1M,10%:64M,5%: up to 1M, up to 64M, above.", "PERCENT[:SIZE,...]", type=flags.MARGINS, default="5%")  # fmt: skip
     launches: int | None = LAUNCHES
     until: Until | None = UNTIL
-    seed: int | None = flags.option("--seed", "Of the order within blocks.  [default: the plan's]", type=int)
+    seed: int | None = flags.option("--seed", "Seed of the order within blocks.  [default: the plan's]", type=int)
     ranks: int | None = flags.option("-n --ranks", "Ranks of a plan for one world.  [default: one per core or GPU, at most 4]", type=_RANKS)  # fmt: skip
-    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer in spite of this.", type=click.Choice(list(_ACCEPTED)))  # fmt: skip
+    accepted: tuple[str, ...] = flags.several("--accept", "A cell has an answer despite this reason.", type=click.Choice(list(_ACCEPTED)))  # fmt: skip
     out: Path | None = flags.option("--out", "Folder of the run and of the answer.  [default: results/PLAN-gate]", "DIR", type=flags.PATH)  # fmt: skip
-    resume: Path | None = flags.option("--resume", "Resume the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)  # fmt: skip
+    resume: Path | None = flags.option("--resume", "Continue the gate in DIR: what is recorded is not repeated.", "DIR", type=flags.PATH)  # fmt: skip
     every: bool = flags.switch("--all", "Every cell in the table.")
     style: str = STYLE
     engine: str | None = flags.ENGINE
@@ -361,12 +361,12 @@ def host_plan(plan: Plan, ranks: int | None, crowded: bool) -> Plan:
 
 class _SelftestOptions(flags.Options):
     ranks: int | None = flags.option("-n --ranks", "Ranks of each launch.  [default: one per core or GPU, at most 4]", type=_RANKS)  # fmt: skip
-    launches: int = flags.option("--launches", "Launches a side.", type=click.IntRange(6, 1000), default=7)
+    launches: int = flags.option("--launches", "Launches of each side.", type=click.IntRange(6, 1000), default=7)
     plan: Path | None = flags.option("--plan", "Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]", "FILE", type=flags.PATH)  # fmt: skip
-    seed: int = flags.option("--seed", "Of the order within blocks.", type=int, default=1)
+    seed: int = flags.option("--seed", "Seed of the order within blocks.", type=int, default=1)
     margin: float = flags.MARGIN
     out: Path | None = flags.option("--out", "Keep the run there.", "DIR", type=flags.PATH)
-    timeout: float = flags.option("--timeout", "Seconds without progress after which a launch is ended.", type=click.FloatRange(1, 86400), default=300.0)  # fmt: skip
+    timeout: float = flags.option("--timeout", "A launch that makes no progress for so many seconds is ended.", type=click.FloatRange(1, 86400), default=300.0)  # fmt: skip
     style: str = STYLE
 
 

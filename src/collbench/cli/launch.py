@@ -70,14 +70,16 @@ class _LaunchOptions(MetricOptions):
     images: str | None = flags.option(
         "--images", "Images that the command runs in.  [default: tools]", "NAMES", type=flags.text
     )
-    iters: int | None = flags.option("-n --iters", "Of a command: so many samples in each launch.  [default: 3 or more, for 2 s]", "N", type=click.IntRange(1))  # fmt: skip
+    iters: int | None = flags.option("-n --iters", "Of a command: samples in each launch.  [default: 3, or as many as take 2 s]", "N", type=click.IntRange(1))  # fmt: skip
     warmup: int | None = flags.option("-w --warmup_iters", "Of a command: samples that are not counted, before these.  [default: 1]", "N", type=click.IntRange(0))  # fmt: skip
     timeout: str | None = flags.option("-T --timeout", "Of a command: longest time of one execution.  [default: 300s]", "TIME")  # fmt: skip
-    out: Path | None = flags.option("--out", "Folder of the run.  [default: results/PLAN]", "DIR", type=flags.PATH)
-    resume: Path | None = flags.option("--resume", "Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
+    out: Path | None = flags.option(
+        "--out", "Folder of the run, which must be new or empty.  [default: results/PLAN]", "DIR", type=flags.PATH
+    )
+    resume: Path | None = flags.option("--resume", "Continue the run in DIR, by its own plan: what is recorded is not repeated. With more --launches, only until decided.", "DIR", type=flags.PATH)  # fmt: skip
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
-    dry_run: bool = flags.switch("--dry-run", "Print every container as a command of its engine; start no rank.")
+    dry_run: bool = flags.switch("--dry-run", "Print every container as a command of its engine, and start no rank.")
     sweep: bool = flags.switch("--sweep", "Remove what killed launches left.")
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE

@@ -53,14 +53,18 @@ class OutputOptions(Options):
     fault: str | None = None
     turns: Path | None = None
     style: str = option("--style", "How results are printed.", type=click.Choice(list(STYLES)), default="table")
-    out: Path | None = option("--out", "Keep the run: manifest, records, every sample.", "DIR", type=PATH)
-    output_file: Path | None = option("-J --output_file", "Write the json document to FILE too.", "FILE", type=PATH)
+    out: Path | None = option(
+        "--out", "Write the run to DIR, which must be new or empty: manifest, records, every sample.", "DIR", type=PATH
+    )
+    output_file: Path | None = option(
+        "-J --output_file", "Also write the json document to FILE, which must lie outside --out.", "FILE", type=PATH
+    )
 
 
 class WorldOptions(OutputOptions):
     """The same, and the ranks."""
 
-    timeout: str = option("-T --timeout", "Longest time without progress; then every rank leaves with code 3.", "TIME", default="300s")  # fmt: skip
+    timeout: str = option("-T --timeout", "Longest time without progress, the start of the world included; then every rank exits with code 3.", "TIME", default="300s")  # fmt: skip
     ranks: int | None = option("--ranks", "Ranks of the fake backend.  [default: 4]", "N", type=int)
     fault: str | None = option("--fault", "Fake backend only: corrupt, raise or hang from a rank's N-th operation on, or in P % of them.", "KIND:RANK[@N|%P]")  # fmt: skip
 
@@ -68,23 +72,35 @@ class WorldOptions(OutputOptions):
 class _Sizes(Options):
     minbytes: str = option("-b --minbytes", "Smallest size (8, 64K, 1M, 1G: powers of 1024).", "SIZE", default="8")
     maxbytes: str | None = option("-e --maxbytes", "Largest size.  [default: 4M, or -b if larger]", "SIZE")
-    stepfactor: int | None = option("-f --stepfactor", "Multiply the size by N each step.  [default: 2]", "N", type=int)
-    stepbytes: str | None = option("-i --stepbytes", "Add SIZE each step instead.", "SIZE")
+    stepfactor: int | None = option(
+        "-f --stepfactor", "Multiply the size by N at each step.  [default: 2]", "N", type=int
+    )
+    stepbytes: str | None = option("-i --stepbytes", "Add SIZE at each step instead.", "SIZE")
 
 
 class _Samples(Options):
-    device: str | None = option("--device", "Where the data lives.  [default: where the backend has it, cpu without one]", type=click.Choice(["cpu", "gpu"]))  # fmt: skip
-    share_gpu: bool = switch("--share-gpu", "Let several ranks use one GPU: tests of function, no measurement.")
-    iters: int | None = option("-n --iters", "Exactly N samples a size, instead of a time budget.", "N", type=int)
-    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=5)  # fmt: skip
-    check: int = option("-c --check", "Compare the results of N operations with the collective's meaning: the first before, the others after timing (1: one each).", "N", type=click.IntRange(0), default=1)  # fmt: skip
+    device: str | None = option("--device", "Where the data lies; a backend whose data lies elsewhere is refused.  [default: that of the backend; without one cpu]", type=click.Choice(["cpu", "gpu"]))  # fmt: skip
+    share_gpu: bool = switch("--share-gpu", "Let several ranks use one GPU, for functional tests; the record says so.")
+    iters: int | None = option("-n --iters", "Exactly N samples per size, instead of a time budget.", "N", type=int)
+    warmup: int = option("-w --warmup_iters", "Samples before the first one that counts.", "N", type=int, default=5)  # fmt: skip
+    check: int = option("-c --check", "Compare the results of N operations with the expected ones: the first before, all others after timing. 1: one before and one after; 0: none.", "N", type=click.IntRange(0), default=1)  # fmt: skip
     blocking: int | None = option("-z --blocking", "1: cadence isolated; 0: streaming.", "0|1", type=click.IntRange(0, 1))  # fmt: skip
-    align: str = option("--align", "How ranks are lined up before each sample.", type=click.Choice(["auto", *ALIGNMENTS]), default="auto")  # fmt: skip
-    cadence: str | None = option("--cadence", "Each operation on its own, or back to back.  [default: isolated]", type=click.Choice(CADENCES))  # fmt: skip
-    burst: int = option("--burst", "Operations of a sample in cadence streaming.", "N", type=int, default=20)
-    budget: str = option("--budget", "Time for the samples of one size.", "TIME", default="0.25s")
-    floor: int = option("--floor", "Samples a size at least, whatever the budget.", "N", type=int, default=20)
-    cap: int = option("--cap", "Samples a size at most, within the budget.", "N", type=int, default=10_000)
+    align: str = option("--align", "How ranks line up before each sample.", type=click.Choice(["auto", *ALIGNMENTS]), default="auto")  # fmt: skip
+    cadence: str | None = option("--cadence", "Each operation separately, or back to back.  [default: isolated]", type=click.Choice(CADENCES))  # fmt: skip
+    burst: int = option(
+        "--burst",
+        "In cadence streaming: operations that a rank issues before it waits; a sample is their time divided by N.",
+        "N",
+        type=int,
+        default=20,
+    )
+    budget: str = option("--budget", "Time for the samples of one size, lining up included.", "TIME", default="0.25s")
+    floor: int = option(
+        "--floor", "Smallest number of samples per size, however long they take.", "N", type=int, default=20
+    )
+    cap: int = option(
+        "--cap", "Largest number of samples per size, however short they are.", "N", type=int, default=10_000
+    )
 
 
 class CollectiveOptions(_Sizes, _Samples, WorldOptions):
@@ -107,18 +123,20 @@ class CollectiveOptions(_Sizes, _Samples, WorldOptions):
 
 class _Run(WorldOptions):
     plan: str = PLAN
-    placement: Path | None = option("--placement", "Where each rank is planned to be: it takes these cores. A world that differs is refused.", "FILE", type=PATH)  # fmt: skip
-    turns: Path | None = option("--turns", "Links to a launcher that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)  # fmt: skip
+    placement: Path | None = option("--placement", "The container, cores and GPU of each rank (JSON): it binds itself to these cores. A world that differs is refused.", "FILE", type=PATH)  # fmt: skip
+    turns: Path | None = option("--turns", "Links the ranks to a launch that lets worlds on the same cores measure in turns.", "FOLDER", type=PATH)  # fmt: skip
 
 
 class _Benchmarks(Options):
     words: tuple[str, ...] = argument(nargs=-1, metavar="[NAMES] [PARAMETER=VALUES]...")
     iters: int | None = option("-n --iters", "Exactly N samples, instead of a time budget.", "N", type=int)
-    warmup: int = option("-w --warmup_iters", "Samples that are not counted, before the first.", "N", type=int, default=1)  # fmt: skip
-    budget: str = option("--budget", "Time for the samples of a benchmark.", "TIME", default="5s")
-    floor: int = option("--floor", "Samples at least, whatever the budget.", "N", type=int, default=3)
+    warmup: int = option("-w --warmup_iters", "Samples before the first one that counts.", "N", type=int, default=1)  # fmt: skip
+    budget: str = option(
+        "--budget", "Time for the samples of a benchmark that is executed once for each sample.", "TIME", default="5s"
+    )
+    floor: int = option("--floor", "Smallest number of samples, whatever the budget.", "N", type=int, default=3)
     timeout: str = option("-T --timeout", "Longest time of one execution.", "TIME", default="300s")
-    folder: str = option("--folder", "Where benchmarks that work in files make theirs.", "DIR", default=".")
+    folder: str = option("--folder", "Where benchmarks that work in files create them.", "DIR", default=".")
 
 
 class _Suite(_Benchmarks, MetricOptions, OutputOptions):

@@ -197,12 +197,16 @@ OPTIONAL_PLAN = argument(type=text, required=False, shell_complete=_plan_names)
 RUN = argument(type=PATH)
 RUNS = argument(nargs=-1, type=PATH, required=True)
 
-ENGINE = option("--on --engine", "The engine: docker, podman, slurm, k8s.  [default: the plan's, or docker]", "NAME")
-SITE = option("--site", "What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]", "FILE", type=text)  # fmt: skip
+ENGINE = option(
+    "--on --engine",
+    "The engine that starts the ranks: docker, podman, slurm or k8s.  [default: the plan's, or docker]",
+    "NAME",
+)
+SITE = option("--site", "With slurm and k8s: the file that describes the cluster (docs/cluster.md).  [default: the plan's]", "FILE", type=text)  # fmt: skip
 DOCKER_HOST = option("--docker-host", "Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]", "URL", type=text)  # fmt: skip
 
 GIVEN = several("--given", "Only cells with this value, such as policy=multi.", "FACTOR=VALUE")
-IN_BLOCKS = switch("--in-blocks", "The runs were measured alternately: launches of equal number are paired.")
+IN_BLOCKS = switch("--in-blocks", "The runs were measured alternately: launches of equal number form a block.")
 
 
 def margin(default: str, meaning: str) -> Any:

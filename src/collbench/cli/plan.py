@@ -13,6 +13,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -75,9 +76,12 @@ class _PlanOptions(Options):
     site: str | None = flags.SITE
     until: Until | None = UNTIL
     launches: int | None = LAUNCHES
-    like: Path | None = option("--like", "Say what launches decide if they spread as in RUN.", "RUN", type=flags.PATH)
+    like: Path | None = option(
+        "--like", "Say which differences launches would show if they spread as in RUN.", "RUN", type=flags.PATH
+    )
     margin: float = flags.MARGIN
     order: bool = flags.switch("--order", "Print the order of launches.")
+    schema: bool = flags.switch("--schema", "Print the JSON Schema of plans, by which editors complete them.")
 
 
 def _at_most(plan: Plan) -> str:
@@ -91,6 +95,9 @@ def plan_command(options: _PlanOptions) -> None:
     PLAN may be the name of a paper, such as xu2017: then its plans, and what of its tables and figures they measure
     here. Without PLAN, list the plans that come with collbench.
     """
+    if options.schema:
+        click.echo((files("collbench.schema") / "json" / "plan.schema.json").read_text(encoding="utf-8"), nl=False)
+        return
     if options.plan is None:
         _list_plans()
         return

@@ -90,11 +90,13 @@ MOST_ROWS = 7  #: Problems of the first screen, which then has some 25 lines.
 
 class _DoctorOptions(Options):
     as_json: bool = switch("--json", "Print everything as a JSON document.")
-    every: bool = switch("--all", "Every check, what problems spoil, and why backends are missing.")
-    image: str | None = option("--image", "Examine a container of this image instead.", "NAME")
-    policy: str = option("--policy", "With --image: a launch policy.", "NAME", default="single")
-    isolation: str = option("--isolation", "With --image: a ladder's step.", "STEP", default="strict")
-    without: tuple[str, ...] = option("--without", "Omit a check; can be repeated.", "CHECK", multiple=True)
+    every: bool = switch(
+        "--all", "Every check with what it saw, what each problem spoils, and why backends are missing."
+    )
+    image: str | None = option("--image", "Examine a container of this image, as a launch would create it.", "NAME")
+    policy: str = option("--policy", "With --image: the policy.", "NAME", default="single")
+    isolation: str = option("--isolation", "With --image: the step of isolation.", "STEP", default="strict")
+    without: tuple[str, ...] = option("--without", "Leave out a check. Can be repeated.", "CHECK", multiple=True)
     engine: str | None = flags.ENGINE
     site: str | None = flags.SITE
     docker_host: str | None = DOCKER_HOST
@@ -270,16 +272,25 @@ _COLUMNS = (
 class _BuildOptions(Options):
     names: tuple[str, ...] = argument(nargs=-1, metavar="NAME...")
     base: str | None = option("--base", "Base image, instead of the Dockerfile's.", "IMAGE")
-    no_cache: bool = switch("--no-cache", "Build every step again.")
-    ca_bundle: Path | None = option("--ca-bundle", "Certificates to trust while building.", "FILE", type=flags.PATH)
-    wheelhouse: Path | None = option("--wheelhouse", "Wheels to use before the package index.", "DIR", type=flags.PATH)
-    no_index: bool = switch("--no-index", "With --wheelhouse: no package index at all.")
-    cuda: str | None = option("--cuda", "With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]", type=click.Choice(("12", "13")))  # fmt: skip
+    no_cache: bool = switch("--no-cache", "Repeat every build step.")
+    ca_bundle: Path | None = option(
+        "--ca-bundle",
+        "Certificates to trust during the build; they are not kept in the image.",
+        "FILE",
+        type=flags.PATH,
+    )
+    wheelhouse: Path | None = option(
+        "--wheelhouse", "Python wheels that take precedence over the package index.", "DIR", type=flags.PATH
+    )
+    no_index: bool = switch("--no-index", "With --wheelhouse: use no package index.")
+    cuda: str | None = option("--cuda", "Add NCCL and CuPy for this CUDA; for the image torch, a torch built for it.  [default: 12 for openmpi-cuda, else none]", type=click.Choice(("12", "13")))  # fmt: skip
     arguments: tuple[str, ...] = flags.several("--build-arg", "Another argument of the Dockerfile.", "NAME=VALUE")
-    other: str | None = option("--as", "Build NAME as collbench/OTHER, for several builds of an MPI.", "OTHER")
-    environment: bool = switch("--with-environment", "Make .venvs/NAME too, with the packages of the image: the host's side.")  # fmt: skip
-    layer: str | None = option("--with", "Build NAME-LAYER on the image NAME that is there; sshd: for MPIJobs of Kubernetes.", "LAYER")  # fmt: skip
-    dry_run: bool = switch("--dry-run", "Print the builder's input, and build nothing.")
+    other: str | None = option(
+        "--as", "Build the one NAME as collbench/OTHER, beside collbench/NAME: for several builds of an MPI.", "OTHER"
+    )
+    environment: bool = switch("--with-environment", "Also make the environment .venvs/NAME with the packages of the image, for the policy host.")  # fmt: skip
+    layer: str | None = option("--with", "Build collbench/NAME-LAYER on the image that is there; sshd: for MPIJobs of Kubernetes.", "LAYER")  # fmt: skip
+    dry_run: bool = switch("--dry-run", "Print the files of the build context and the command, and build nothing.")
     docker_host: str | None = DOCKER_HOST
 
 
@@ -394,11 +405,14 @@ image_command = click.Group("image", help="Build images, and list what they hold
 
 # completion ----------------------------------------------------------------------------------------------------------
 
-SHELLS = ("bash", "zsh", "fish")
+#: Where each shell looks for the completion of a command, below the home folder.
+COMPLETIONS = {"bash": ".local/share/bash-completion/completions/collbench", "zsh": ".zfunc/_collbench",
+               "fish": ".config/fish/completions/collbench.fish"}  # fmt: skip
 
 
 class _CompletionOptions(Options):
-    shell: str | None = argument(type=click.Choice(SHELLS), required=False, metavar="SHELL")
+    shell: str | None = argument(type=click.Choice(tuple(COMPLETIONS)), required=False, metavar="SHELL")
+    install: bool = switch("--install", "Write the script to where the shell looks for it, instead of printing it.")
 
 
 @command("completion", _CompletionOptions)
@@ -407,10 +421,18 @@ def completion_command(options: _CompletionOptions) -> None:
     from collbench.cli import cli
 
     if options.shell is None:
-        raise RequestError(f"completion: choose one of {', '.join(SHELLS)}.")
+        raise RequestError(f"completion: choose one of {', '.join(COMPLETIONS)}.")
     script = get_completion_class(options.shell)
     assert script is not None
-    click.echo(script(cli, {}, "collbench", "_COLLBENCH_COMPLETE").source())
+    source = script(cli, {}, "collbench", "_COLLBENCH_COMPLETE").source()
+    if not options.install:
+        click.echo(source)
+        return
+    path = Path.home() / COMPLETIONS[options.shell]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source, encoding="utf-8")
+    note = " zsh reads it if ~/.zshrc has, before compinit: fpath+=~/.zfunc" if options.shell == "zsh" else ""
+    say(f"written: {path}. New shells complete collbench.{note}")
 
 
 # pack ----------------------------------------------------------------------------------------------------------------

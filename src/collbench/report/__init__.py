@@ -10,7 +10,7 @@ from collbench.schema.record import Record
 
 #: Name that the user types, and the class that prints it.
 STYLES = {"table": "TableStyle", "nccl-tests": "NcclTestsStyle", "osu": "OsuStyle", "csv": "CsvStyle",
-          "json": "JsonStyle"}  # fmt: skip
+          "json": "JsonStyle", "bencher": "BencherStyle"}  # fmt: skip
 
 
 class Style(Protocol):

@@ -6,6 +6,7 @@ import csv
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -312,6 +313,32 @@ class JsonStyle(_Quiet):
         manifest = msgspec.to_builtins(getattr(self, "manifest", None))  # none where nothing was begun
         document = msgspec.json.encode({"manifest": manifest, "records": self._records})
         return msgspec.json.format(document, indent=2).decode() + "\n"
+
+
+class BencherStyle(_Quiet):
+    """Bencher Metric Format: by case, the median of its launches in ns, between the fastest and the slowest launch.
+
+    Of a single launch the bounds are those of its interval. Cases without a time are left out.
+    """
+
+    def __init__(self) -> None:
+        self._launches: dict[Case, list[Seconds]] = {}
+
+    def add(self, record: Record) -> str:
+        if record.seconds is not None:
+            self._launches.setdefault(record.case, []).append(record.seconds)
+        return ""
+
+    def end(self) -> str:
+        """Names have every fact of a case, so that they stay the same whatever else a run has."""
+        metrics = {}
+        for case, launches in self._launches.items():
+            medians = [seconds.p50 for seconds in launches]
+            low, high = (len(launches) == 1 and launches[0].ci95) or (min(medians), max(medians))
+            value = {"value": median(medians), "lower_value": low, "upper_value": high}
+            name = ", ".join(filter(None, (headings.heading(case), size_text(case), headings.place_name(case))))
+            metrics[name] = {"latency": {key: round(seconds * 1e9, 3) for key, seconds in value.items()}}
+        return msgspec.json.format(msgspec.json.encode(metrics), indent=2).decode() + "\n"
 
 
 # In place of the benchmarks of others: what parsers of their output expect, and one table of OSU for each operation. Of

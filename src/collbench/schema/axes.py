@@ -451,11 +451,11 @@ AXES: dict[str, Axis] = {
         Axis("driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, column="driver_asked",
              plan_key=PlanKey(
                  "drivers", ("native",), of=Driver, nested=-3,
-                 flag=Flag(("--driver",), "Who makes the call: our C loop, or Python.", words=one_of(DRIVERS)))),
+                 flag=Flag(("--driver",), "Whether the C loop or Python makes the call.", words=one_of(DRIVERS)))),
         Axis("thread_level", "how", "what MPI is initialised with", "", words=_after("thread level "),
              implies=frozenset({"granted-thread-level"}), advised=True, plan_key=PlanKey(
                  "thread_level", "single", of=ThreadLevel,
-                 flag=Flag(("--thread-level",), "What MPI is initialised with.",
+                 flag=Flag(("--thread-level",), "The thread level with which MPI is initialised.",
                            words={name: name for name in THREAD_LEVELS}))),
         Axis("staging", "how", "the host memory that device data passes through",
              words=lambda value: f"{value} host memory" if value else "", advised=True, plan_key=PlanKey(

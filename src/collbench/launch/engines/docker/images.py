@@ -306,6 +306,9 @@ def _storage_devices(engine: Docker, plan: Plan, placements: Mapping[LaunchCell,
 _INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py")
 _LEFT_OUT = ("__pycache__", ".so", "_clock", ".egg-info", ".pyc", "source_tree")
 
+#: Where registries lead readers of an image.
+HOMEPAGE = "https://github.com/collbench/collbench"
+
 #: The label by which a Dockerfile says which MPI its image has.
 _MPI = "collbench.mpi.vendor="
 
@@ -475,6 +478,8 @@ def build(engine: Docker, wanted: ImageBuild, on_line: Callable[[str], None], st
                 labels = labels_of(contents)
                 labels["collbench.base"] = f"{wanted.base} {(base.get('RepoDigests') or [base['Id']])[0]}"
                 labels["collbench.command"] = shlex.join(wanted.command)
+                labels |= {f"org.opencontainers.image.{key}": value for key, value in (
+                    ("source", HOMEPAGE), ("version", contents.collbench), ("licenses", "Apache-2.0"))}  # fmt: skip
                 context = pack({"Dockerfile": f"FROM {draft}\n".encode()})
                 build_context(engine, context, "Dockerfile", tag, {}, False, labels, lambda line: None)
                 return contents
