@@ -89,4 +89,7 @@ def schemas() -> dict[Path, str]:
             for word, kind in (("manifest", Manifest), ("record", Record))
         },
     }
-    return {FOLDER / name: json.dumps(schema, ensure_ascii=False, separators=(",", ":")) + "\n" for name, schema in made.items()}
+    return {
+        FOLDER / name: json.dumps(schema, ensure_ascii=False, separators=(",", ":")) + "\n"
+        for name, schema in made.items()
+    }

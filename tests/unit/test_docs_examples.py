@@ -332,7 +332,6 @@ NIGHTS, MINE = "reads runs of many nights", "needs an image or a library of the 
 #: Pattern of a whole `PAGE: LINE`, why this line does not run as it stands, and what runs instead (empty: nothing).
 #: The first that matches counts. Lines with the reason ENGINE run as they stand in tests/containers.
 OTHERWISE = (
-    (r".*: sudo apt-get .*", "installs packages of the system", ""),
     (r".*: make (demo|test)", INDEX, r"make --dry-run \1"),
     (r".*: (python3 -m venv|(/\S+/)?pip install|\. \S+/bin/activate) ?.*", INDEX, ""),
     (r".*: MPI4PY_BUILD_MPIABI=1 .*pip install .*", INDEX, ""),

@@ -214,6 +214,8 @@ def test_an_image_is_built_asked_and_labelled_with_the_answer(tmp_path: Path, mo
     assert (final["t"], final["dockerfile"], final["nocache"]) == ("collbench/mpich", "Dockerfile", "False")
     base = prepare("mpich", Recipe()).dockerfile.read_text().partition("ARG BASE=")[2].split()[0]
     assert json.loads(final["labels"]) == images.labels_of(HELD) | {
+        "org.opencontainers.image.source": images.HOMEPAGE, "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.version": HELD.collbench,
         "collbench.base": f"{base} debian@sha256:ab", "collbench.command": "collbench image build mpich"
     }  # fmt: skip
     (removed,) = asked(made, "DELETE", "/images/")
