@@ -22,6 +22,7 @@ import collbench as package
 from collbench import collectives
 from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.cli.measure import TerminalSink
+from collbench.cli.prepare import COMPLETIONS
 
 Collbench = Callable[..., CompletedProcess[str]]
 
@@ -282,6 +283,13 @@ def completed(*arguments: str, **variables: str) -> str:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_calls_back_collbench(shell: str) -> None:
     assert f"_COLLBENCH_COMPLETE={shell}_complete" in completed("completion", shell)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_is_installed_where_the_shell_looks(shell: str, tmp_path: Path) -> None:
+    for _ in range(2):  # an older one is replaced
+        assert str(tmp_path / COMPLETIONS[shell]) in completed("completion", shell, "--install", HOME=str(tmp_path))
+    assert (tmp_path / COMPLETIONS[shell]).read_text(encoding="utf-8") == completed("completion", shell)
 
 
 @pytest.mark.parametrize(

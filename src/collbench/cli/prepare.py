@@ -430,7 +430,7 @@ def completion_command(options: _CompletionOptions) -> None:
         return
     path = Path.home() / COMPLETIONS[options.shell]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source, encoding="utf-8")
+    path.write_text(source + "\n", encoding="utf-8")
     note = " zsh reads it if ~/.zshrc has, before compinit: fpath+=~/.zfunc" if options.shell == "zsh" else ""
     say(f"written: {path}. New shells complete collbench.{note}")
 
