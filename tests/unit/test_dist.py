@@ -33,8 +33,8 @@ def test_a_release(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1]
     names = [name for _, name in hashes[0]]
     assert [re.sub(r"-[0-9.]+(?=-cp|\.tar)", "", name) for name in names] == [
-        "collbench-cp311-abi3-manylinux_2_17_aarch64.manylinux2014_aarch64.whl",
-        "collbench-cp311-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "collbench-cp311-abi3-manylinux2014_aarch64.manylinux_2_17_aarch64.whl",
+        "collbench-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
         "collbench.tar.gz",
     ]
     with tarfile.open(ROOT / "dist" / names[-1]) as sdist:
