@@ -32,15 +32,10 @@ _REPOSITORY = "https://github.com/collbench/collbench/blob/main"
 _FIGURE = re.compile(r"^collbench (report .* -o \S+\.svg)$", re.MULTILINE)
 
 
-def outside(page: str, text: str) -> str:
-    """Links to files outside docs/ lead to the repository."""
-    above = "../" * (page.count("/") + 1)
-    return re.sub(rf"\]\({re.escape(above)}(?!docs/)([^)\s]+)\)", rf"]({_REPOSITORY}/\1)", text)
-
-
 def read(app: Any, page: str, source: list[str]) -> None:
-    """A page."""
-    source[0] = outside(page, source[0])
+    """A page, whose links to files outside docs/ lead to the repository."""
+    above = "../" * (page.count("/") + 1)
+    source[0] = re.sub(rf"\]\({re.escape(above)}(?!docs/)([^)\s]+)\)", rf"]({_REPOSITORY}/\1)", source[0])
 
 
 def included(app: Any, path: Any, page: str, source: list[str]) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 import msgspec
+from tools.plan_keys import LAUNCH, SIZES, WORLD
 
 from collbench import collectives
 from collbench.cli import cli
 from collbench.schema.axes import Sizes
-from collbench.schema.keys import LAUNCH, SIZES, WORLD
 from collbench.schema.plan import Plan
 
 DOCS = Path(__file__).parents[1] / "docs"

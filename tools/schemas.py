@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tools.plan_keys import LAUNCH, SIZES, WORLD
 from tools.reference import meaning
 
 from collbench import workloads
-from collbench.schema.keys import LAUNCH, SIZES, WORLD
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import WRITTEN_KEYS, Plan
 from collbench.schema.record import SCHEMA, Record

@@ -22,11 +22,12 @@ from tests.unit.made_runs import made_manifest
 from tests.unit.made_suite import of_one_launch
 from tests.unit.manual import PAGES, ROOT, rows, section
 from tools import reference, toy_slurm
+from tools.plan_keys import LAUNCH, SIZES, WORLD
 
 from collbench import collectives, doctor, errors, workloads
 from collbench.analysis.runs import Baseline, BaselineCell
 from collbench.backends import names as backend_names
-from collbench.cli import COMMANDS, LazyGroup, cli, run_command
+from collbench.cli import COMMANDS, cli, run_command
 from collbench.errors import to_install
 from collbench.launch import placement
 from collbench.launch.engines.docker.spec import STEPS
@@ -40,7 +41,6 @@ from collbench.report.styles import COLUMNS
 from collbench.report.tables import FORMATS
 from collbench.schema.axes import AXES, OPS, Axis, PlanKey, Sizes, Value
 from collbench.schema.case import Case, Where, refuse_odd
-from collbench.schema.keys import LAUNCH, SIZES, WORLD
 from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import LAUNCH_KEYS, WORLD_KEYS, load_launch_plan, load_plan
 from collbench.schema.record import (
@@ -73,23 +73,13 @@ FOREIGN = {
     "--constraint", "--hint", "--threads-per-core", "--export", "--only", "--overlap", "--gpu-bind", "--gpus-per-task",
     "--no-cache-dir", "--cap-add",
 }  # fmt: skip
-PARENT = click.Context(cli, **cli.context_settings)
-
-
-def command_of(words: str) -> click.Command | None:
-    """`image build` is the command `build` of the group `image`; no word is collbench itself."""
-    found: click.Command | None = cli
-    for word in words.split():
-        assert isinstance(found, click.Group)
-        found = found.get_command(PARENT, word)
-    return found
 
 
 def names_of_commands() -> set[str]:
     """Every command; of a group, its commands."""
     found = set()
     for name, _, _ in COMMANDS:
-        command = command_of(name)
+        command = reference.command_of(name)
         below = command.commands if isinstance(command, click.Group) else {}
         found |= {f"{name} {inner}" for inner in below} or {name}
     return found
@@ -97,16 +87,13 @@ def names_of_commands() -> set[str]:
 
 def commands(name: str) -> list[click.Command]:
     """The commands that a section of commands.md describes."""
-    assert isinstance(cli, LazyGroup)
     known = collectives.names() if name == "COLLECTIVE" else (name,)
-    found = [command_of(one) for one in known]
-    assert all(found), name
-    return [command for command in found if command is not None]
+    return [reference.command_of(one) for one in known]
 
 
 def options(command: click.Command) -> list[click.Option]:
     """Those of its flags, with --help."""
-    context = click.Context(command, parent=PARENT)
+    context = click.Context(command, parent=reference.CONTEXT)
     # not get_params: click keeps the help option of whoever asked first, perhaps without our parent's names for it
     helping = click.Option(sorted(command.get_help_option_names(context)), is_flag=True)
     return [*(option for option in command.params if isinstance(option, click.Option)), helping]
