@@ -280,3 +280,14 @@ def test_a_record_that_does_not_tell_its_elements_is_a_row(run: Run) -> None:
     record: Record = msgspec.structs.replace(run.records[0], work=msgspec.structs.replace(work, count=None))
     lines = shown("nccl-tests", run.manifest, record).splitlines()
     assert [line.split()[:2] for line in lines if not line.startswith("#")] == [[str(int(work.amount)), "N/A"]]
+
+
+def test_no_two_cases_share_a_name_for_bencher() -> None:
+    """Of all measured runs, which have sides, storages, parameters and libraries."""
+    for manifest in sorted((Path(__file__).parents[2] / "results").rglob("manifest.json")):
+        run, printer = read_run(manifest.parent), new_style("bencher")
+        printer.begin(run.manifest)
+        for record in run.records:
+            printer.add(record)
+        measured = {record.case for record in run.records if record.seconds is not None}
+        assert len(json.loads(printer.end())) == len(measured), run.directory

@@ -336,7 +336,8 @@ class BencherStyle(_Quiet):
             medians = [seconds.p50 for seconds in launches]
             low, high = (len(launches) == 1 and launches[0].ci95) or (min(medians), max(medians))
             value = {"value": median(medians), "lower_value": low, "upper_value": high}
-            name = ", ".join(filter(None, (headings.heading(case), size_text(case), headings.place_name(case))))
+            place = f"{headings.software(case.where)} {case.where.text}".strip()
+            name = ", ".join(filter(None, (headings.heading(case), size_text(case), place)))
             metrics[name] = {"latency": {key: round(seconds * 1e9, 3) for key, seconds in value.items()}}
         return msgspec.json.format(msgspec.json.encode(metrics), indent=2).decode() + "\n"
 
