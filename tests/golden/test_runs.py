@@ -72,6 +72,10 @@ COMMANDS = {
     "compare-xu2017-linpack.txt": "compare results/xu2017/xu2017-linpack --by policy --style csv",
     "show-xu2017-train.txt": "show results/xu2017/xu2017-train",
     "compare-xu2017-train.txt": "compare results/xu2017/xu2017-train --by policy --style csv",
+    "show-siddaramanna2018-fathom.txt": "show results/siddaramanna2018/siddaramanna2018-fathom",
+    "compare-siddaramanna2018-fathom.txt":
+        "compare results/siddaramanna2018/siddaramanna2018-fathom --by policy --style csv",
+    "compare-siddaramanna2018-cpu.txt": "compare results/siddaramanna2018/siddaramanna2018-cpu --by policy --style csv",
     "show-zhao2018-sysbench.txt": "show results/zhao2018/zhao2018-sysbench",
     "compare-zhao2018-sysbench.txt": "compare results/zhao2018/zhao2018-sysbench --by policy --style csv",
     "show-qperf-host.txt": "show results/qperf-host",
@@ -102,6 +106,7 @@ PAPERS = {
     "paper-choi2021.txt": "compare results/choi2021 --against choi2021",
     "paper-choi2021.md": "compare results/choi2021 --against choi2021 --style markdown",
     "paper-xu2017.txt": "compare results/xu2017 --against xu2017 --all",
+    "paper-siddaramanna2018.txt": "compare results/siddaramanna2018 --against siddaramanna2018 --all",
     "paper-zhao2018.txt": "compare results/zhao2018 --against zhao2018 --all",
 }
 
