@@ -387,7 +387,8 @@ def test_other_results_are_a_finding_once_for_all_measures(tmp_path: Path, compa
     (remark,) = remarks(compare, run, "--by", "policy")
     assert "loss 9.21034 (host), 9.21041 (multi strict)" in remark
     entries = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
-    assert [one["results_differ"] for one in entries] == 2 * [[{"name": "loss", "base": [9.21034], "other": [9.21041]}]]
+    differing = {"name": "loss", "base": [9.21034], "other": [9.21041], "between_sides": True}
+    assert [one["results_differ"] for one in entries] == 2 * [[differing]]
     assert compare(run, "--by", "policy", "--fail-on", "faster").code == 1
     page = tmp_path / "page.html"
     assert here("report", run, "-o", page).code == 0
@@ -405,6 +406,17 @@ def test_which_results_differ(tmp_path: Path, compare: Collbench, losses: Losses
     """Of several rows the one is named; launches of one side that differ are a finding too."""
     found = remarks(compare, run_of(tmp_path / "run", losses), "--by", "policy")
     assert len(found) == (remark is not None) and all(str(remark) in line for line in found)
+
+
+@pytest.mark.parametrize(("other", "code"), [([1], 0), ([1, 2], 0), ([3], 1), ([3, 4], 1)])
+def test_results_that_vary_on_both_sides_are_no_difference_of_them(
+    tmp_path: Path, compare: Collbench, other: list[float], code: int
+) -> None:
+    run = run_of(tmp_path / "run", {BARE: [1, 2], INSIDE: other})
+    assert len(remarks(compare, run, "--by", "policy")) == 1
+    (entry,) = json.loads(compare(run, "--by", "policy", "--style", "json").out)["comparisons"]
+    assert [one["between_sides"] for one in entry["results_differ"]] == [code == 1]
+    assert compare(run, "--by", "policy", "--fail-on", "slower").code == code
 
 
 def test_more_threads_or_other_software_may_give_others(tmp_path: Path, compare: Collbench) -> None:

@@ -180,11 +180,15 @@ def only_waited(base: ProcessorTime, other: ProcessorTime) -> bool:
 
 @dataclass(frozen=True)
 class Unequal:
-    """A figure with more than one value, such as the loss after so many steps: the values of each side, sorted."""
+    """A figure with more than one value, such as the loss after so many steps: the values of each side, sorted.
+
+    `between_sides`: no value is common to sides that should give the same; else each side varies by itself.
+    """
 
     name: str
     base: tuple[float, ...]
     other: tuple[float, ...]
+    between_sides: bool
 
 
 def unequal(pair: Pair) -> tuple[Unequal, ...]:
@@ -199,7 +203,7 @@ def unequal(pair: Pair) -> tuple[Unequal, ...]:
     software = any(text.startswith(("library: ", "library-file: ")) for text in texts)
     alike = (case.workload, case.what, case.how) == (other_case.workload, other_case.what, other_case.how)
     together = alike and not software
-    return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)))
+    return tuple(Unequal(name, tuple(sorted(of_base)), tuple(sorted(of_other)), together and not of_base & of_other)
                  for name, (of_base, of_other) in values.items()
                  if (len(of_base | of_other) if together else max(len(of_base), len(of_other))) > 1)  # fmt: skip
 

@@ -213,7 +213,7 @@ def _unmeasured(comparison: Comparison) -> dict[str, bool]:
         "with launches measured differently": bool(comparison.left_out),
         "with launches that one side lacks": paired and comparable and max(len(cell.medians) for cell in sides) > used,
         "with unchecked results": other.unchecked > 0 and not base.unchecked,
-        "with results that differ": bool(unequal(comparison.pair)),
+        "with results that differ": any(figure.between_sides for figure in unequal(comparison.pair)),
         "with times that drift": comparison.why.kind == "drift",
         "with more launches or samples that are far slower on the other side":  # which no median shows
             comparison.slow is not None and comparison.slow.on_other,

@@ -233,8 +233,9 @@ def _unequal(comparison: Comparison, unequal: Unequal, names: Sequence[str]) -> 
     listed = [(name, [*map("{:g}".format, values[:MOST_VALUES]), *more(len(values) - MOST_VALUES, "more")])
               for values, name in sides if values]  # fmt: skip
     values = ", ".join(f"{' and '.join(words)} ({name})" for name, words in listed)
-    return (f"results differ{words and f', {words}'}: {unequal.name} {values}; the same software should give the same, "
-            "so the sides do not compute alike")  # fmt: skip
+    why = ("the same software should give the same, so the sides do not compute alike" if unequal.between_sides
+           else "from launch to launch, which says nothing of the sides")  # fmt: skip
+    return f"results differ{words and f', {words}'}: {unequal.name} {values}; {why}"
 
 
 def cpu_waited(rows: Sequence[Comparison]) -> list[str]:
