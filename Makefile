@@ -34,7 +34,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
-.PHONY: help demo test test-all test-processes test-containers test-mpis faults images dist reference site check format clean
+.PHONY: help demo test test-all test-processes test-containers test-mpis faults images push dist reference site check format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -42,12 +42,13 @@ help: ## list the commands
 demo: $(DEMO)/.ready ## measure all-reduce on this machine and print a table
 	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
 
-test: $(OPENMPI)/.ready ## set up the environments, then lint, types, fast tests, and a few on both MPIs and in containers
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
+test: $(OPENMPI)/.ready ## set up the environments, then lint, types, fast tests, a few on both MPIs and in containers, the site
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis site
 
 test-all: $(OPENMPI)/.ready ## every test, with all images: hours
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis RARE="slow or not slow" \
 	  IMAGES="openmpi-cuda openmpi mpich intelmpi tools $(if $(WHEELHOUSE),,torch)" BUILDS=yes
+	$(MAKE) --no-print-directory site
 	$(MAKE) --no-print-directory faults
 
 # What starts no ranks and no containers: a process for each core, while images are built.
@@ -71,6 +72,10 @@ images: $(OPENMPI)/.ready ## build the container images, if an engine answers
 	    $(if $(BUILDS),&& $(BUILD) openmpi --as openmpi-4.1 --build-arg OPENMPI_VERSION=4.1.8); \
 	else echo "no container engine answers: container tests will be skipped (as root, tools/engine.sh starts one)"; fi
 
+push: images ## build IMAGES, and push them to REGISTRY (host and path) with the tag TAG
+	@for image in $(IMAGES); do \
+	  docker tag collbench/$$image $(REGISTRY)/$$image:$(TAG) && docker push $(REGISTRY)/$$image:$(TAG) || exit; done
+
 dist: $(VENVS)/dist/.ready ## build the sdist and the wheels for both processors into dist/
 	$(VENVS)/dist/bin/python tools/dist.py
 
@@ -80,11 +85,14 @@ reference: $(OPENMPI)/.ready ## write the tables of the manual and the JSON Sche
 site: $(VENVS)/site/.ready ## build the documentation site into build/site; a link that leads nowhere is an error
 	$(VENVS)/site/bin/sphinx-build -q -W --keep-going docs build/site
 
-check: $(OPENMPI)/.ready ## ruff, mypy and the import rules
+check: $(OPENMPI)/.ready ## ruff, mypy, the import rules, and the files of GitHub against their schemas
 	$(OPENMPI)/bin/ruff check .
 	$(OPENMPI)/bin/ruff format --check .
 	$(OPENMPI)/bin/mypy
 	$(OPENMPI)/bin/lint-imports
+	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 format: $(OPENMPI)/.ready ## format the code with ruff
 	$(OPENMPI)/bin/ruff format .

@@ -97,6 +97,9 @@ class BuildSourceTree(Command):
 build.sub_commands.append(("build_source_tree", None))
 setup(
     ext_modules=[*MODULES, CLOCK],
+    data_files=[
+        ("share/man/man1", [str(page) for page in Path().glob("share/man/man1/*.1")])
+    ],  # tools/dist.py makes it
     cmdclass={"build_ext": BuildParts, "build_source_tree": BuildSourceTree},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

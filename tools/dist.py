@@ -50,10 +50,12 @@ def anew(archive: Path, moment: int) -> bytes:
 
 
 def sdist(out: Path, work: Path, moment: int) -> Path:
-    """The source distribution of the commit, without what lies about in the clone."""
+    """The source distribution of the commit, without what lies about in the clone, and with the man page."""
     packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         tar.extractall(work / "clone")  # noqa: S202 - our own
+    man = ("-q", "-W", "-b", "man", "docs", "share/man/man1")
+    run(sys.executable, "-m", "sphinx", *man, folder=work / "clone")
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", work, folder=work / "clone")
     (made,) = work.glob("*.tar.gz")
     path = out / made.name

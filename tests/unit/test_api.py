@@ -12,14 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.conftest import Collbench
+from tests.unit.manual import rows, section
 
 import collbench
 from collbench.api import array
 from collbench.errors import RequestError, RunReadError
+from collbench.schema.axes import AXES
 from collbench.schema.store import RecordStream
 
 ROOT = Path(__file__).parents[2]
 RUN, DEMO = ROOT / "results" / "one-container", ROOT / "results" / "demo-openmpi"
+UNCLEAR = ROOT / "results" / "xu2017" / "xu2017-io"
 
 
 def test_importing_it_imports_nothing_that_reads_runs() -> None:
@@ -104,17 +107,27 @@ def test_what_cannot_be_compared(arguments: dict[str, Any]) -> None:
         collbench.compare(*arguments.get("runs", ()), by=arguments.get("by"))
 
 
-def test_data_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a pandas and a polars that are made up: they are no dependencies."""
-    for name in ("pandas", "polars"):
-        module: Any = type(sys)(name)
-        module.DataFrame = lambda columns, **_: columns
-        monkeypatch.setitem(sys.modules, name, module)
-    run = collbench.load(DEMO)
-    of_pandas, of_polars = run.to_pandas(), run.to_polars()
-    assert of_pandas.keys() == of_polars.keys() == set(run)
-    assert all(isinstance(values, np.ndarray) for values in of_pandas.values())
-    assert all(isinstance(values, list) for values in of_polars.values())
+def test_columns_are_those_of_the_manual() -> None:
+    """Apart from axes, of which each run has its own."""
+    loaded = collbench.load(ROOT / "results")
+    cases = [record.case for run in (loaded, collbench.load(UNCLEAR)) for _, record in run.files]
+    axes = {"run", *AXES, *(axis for case in cases for axis in (*case.what, *case.how))}
+    for name, table in {"load": loaded, "compare": collbench.compare(UNCLEAR, by="policy")}.items():
+        documented = rows(section("python.md", name), "column", "meaning")
+        named = {column for cell in documented for column in re.findall(r"`(\w+)`", cell)}
+        assert named - axes == set(table) - axes, name
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames(library: str) -> None:
+    pytest.importorskip(library)
+    for table in (collbench.load(RUN), collbench.compare(RUN, by="policy")):
+        frame = getattr(table, f"to_{library}")()
+        assert list(frame.columns) == list(table) and len(frame) == len(table)
+        assert frame["size"].to_list() == table["size"].tolist()
+        number, word = ("median", "policy") if "median" in table else ("ratio", "verdict")
+        assert frame[number].max() == table[number].max()
+        assert set(frame[word]) == set(table[word])
 
 
 def test_a_long_table_shows_its_first_rows() -> None:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 #: e_machine of an ELF file (elf.h).
 MACHINES = {"x86_64": 62, "aarch64": 183}
+MAN_PAGE = "share/man/man1/collbench.1"
 
 
 @pytest.mark.rare
@@ -38,7 +39,7 @@ def test_a_release(tmp_path: Path) -> None:
         "collbench.tar.gz",
     ]
     with tarfile.open(ROOT / "dist" / names[-1]) as sdist:
-        assert any(name.endswith("timing/_loop.c") for name in sdist.getnames())
+        assert all(any(name.endswith(end) for name in sdist.getnames()) for end in ("timing/_loop.c", MAN_PAGE))
     for name in names[:-1]:
         (machine,) = (number for arch, number in MACHINES.items() if arch in name)
         with zipfile.ZipFile(ROOT / "dist" / name) as wheel:
@@ -46,6 +47,8 @@ def test_a_release(tmp_path: Path) -> None:
             assert len(parts) == 5
             assert {struct.unpack("<H", wheel.read(part)[18:20])[0] for part in parts} == {machine}
             assert "collbench/schema/json/plan.schema.json" in wheel.namelist()
+            (page,) = (name for name in wheel.namelist() if name.endswith(MAN_PAGE))
+            assert b".SH EXIT CODES" in wheel.read(page).upper()
     (ours,) = (name for name in names[:-1] if "x86_64" in name)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path)]
     subprocess.run([*pip, str(ROOT / "dist" / ours)], timeout=LIMIT, check=True)
