@@ -22,7 +22,7 @@ from tests.unit.made_runs import Entry, made_case, made_failure, made_record, sp
 
 from collbench.analysis.advise import advise
 from collbench.analysis.bounds import ALPHA, Launches, intervals, ratio_at_any_time
-from collbench.analysis.compare import Comparison, Reason, Verdict, compare, judge, verdict_on
+from collbench.analysis.compare import Comparison, Reason, Verdict, compare, differing_questions, judge, verdict_on
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.launches import REFUSED, together
@@ -152,6 +152,18 @@ def test_the_intervals_of_a_question_are_those_of_its_sizes_at_once(folder: Fold
     until = folder.sizes(THREE, experiment=made_runs.experiment(("openmpi",), launches=20, until="decided"))
     assert [(one.sizes, one.ratio) for one in until] == [
         (3, ratio_at_any_time(other, base, 1 - ALPHA / 3)) for base, other in THREE]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("questions", "differ", "chance"),
+    [(19, 1, False), (20, 2, True), (20, 3, False), (287, 20, True), (287, 21, False)],
+)
+def test_whether_chance_alone_makes_so_many_differ(folder: Folder, questions: int, differ: int, chance: bool) -> None:
+    """In 95 of 100 such comparisons of equal sides at most so many do."""
+    comparison = folder.sides(noisy(1), noisy(2))
+    rows = [replace(comparison, pair=replace(comparison.pair, base_name=f"host {n}"),
+                    verdict="slower" if n < differ else "same") for n in range(questions)]  # fmt: skip
+    assert differing_questions(rows) == (differ, questions, chance)
 
 
 def test_other_sides_are_another_question(folder: Folder) -> None:

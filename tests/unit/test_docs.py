@@ -147,7 +147,7 @@ def test_command_lines_are_accepted(page: str) -> None:
 
 
 #: Pages whose links are tested, and no more.
-FURTHER = ("bench/README.md", "results/README.md")
+FURTHER = ("bench/README.md", "integrations/README.md", "results/README.md")
 
 
 @pytest.mark.parametrize("page", [*PAGES, *FURTHER])

@@ -416,7 +416,9 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     if len(transports) > MOST_REASONS:
         transports = [f"transports differ between {len(transports)} pairs of places: --all"]
     limits = caveats.of_launches(comparisons, planned=False) if comparisons else []
-    notes = (*unequal, *caveats.cpu_waited(comparisons), *limits, *caveats.differing_facts(comparisons), *transports,
-             *caveats.in_blocks(cells), *caveats.disturbances(cells), *caveats.waited(cells),
-             *caveats.unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
+    notes = (
+        *caveats.by_chance(comparisons), *unequal, *caveats.cpu_waited(comparisons), *limits,
+        *caveats.differing_facts(comparisons), *transports, *caveats.in_blocks(cells), *caveats.disturbances(cells),
+        *caveats.waited(cells), *caveats.unlike([(pair.base, pair.other) for pair in pairs]),
+    )  # fmt: skip
     return list(dict.fromkeys(notes))

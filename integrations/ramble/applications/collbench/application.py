@@ -15,7 +15,6 @@ class Collbench(ExecutableApplication):
 
     software_spec("openmpi", pkg_spec="openmpi@5:", package_manager="spack*")
     software_spec("collbench", pkg_spec="py-collbench@main+mpi ^openmpi@5:", package_manager="spack*")
-    required_package("py-collbench", package_manager="spack*")
 
     executable("collective", "collbench {collective} -b {smallest} -e {largest} --style nccl-tests", use_mpi=True)
 
