@@ -6,6 +6,7 @@ editor completes them, and says what each key means.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Mapping
@@ -32,6 +33,9 @@ def of_struct(kind: type[msgspec.Struct], name: str, title: str) -> dict[str, An
     """The schema of a type, at the top of its file."""
     schema = msgspec.json.schema(kind)
     definitions = schema["$defs"]
+    for definition in definitions.values():  # as msgspec has it from 0.23 on
+        if "description" in definition:
+            definition["description"] = inspect.cleandoc(definition["description"])
     own = definitions.pop(schema["$ref"].rpartition("/")[2])
     return {"$schema": DIALECT, "$id": f"{SITE}/{name}", **own, "title": title, "$defs": definitions}
 

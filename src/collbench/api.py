@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,6 @@ from collbench.analysis.runs import refuse_same, sources
 from collbench.analysis.sides import in_one_run, in_two_runs, read_run
 from collbench.errors import RequestError
 from collbench.report.caveats import flaw_text
-from collbench.report.numbers import four_digits
 from collbench.report.tables import Table, joined, terminal
 from collbench.schema.axes import AXES
 from collbench.schema.case import Case, own_axes
@@ -32,6 +31,7 @@ from collbench.schema.manifest import read_manifest
 from collbench.schema.record import Record
 from collbench.schema.samples import SampleFiles
 from collbench.schema.store import RecordStream
+from collbench.units import counted
 
 if TYPE_CHECKING:
     from collbench.analysis.runs import Observed
@@ -43,7 +43,7 @@ Paths = str | os.PathLike[str]
 MOST_ROWS = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Columns:
     """Columns of equal length: `result["median"]` is an array. `tables` are what is printed, if more than the columns.
 
@@ -51,7 +51,7 @@ class Columns:
     """
 
     columns: Mapping[str, npt.NDArray[Any]]
-    tables: tuple[Table, ...] = field(default=(), repr=False)
+    tables: tuple[Table, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -71,6 +71,9 @@ class Columns:
         """A polars.DataFrame. ImportError: polars is not installed."""
         columns = {name: values.tolist() for name, values in self.columns.items()}
         return import_module("polars").DataFrame(columns, strict=False)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows: {', '.join(self)}>"
 
     def __str__(self) -> str:
         return terminal(self._shown())
@@ -97,7 +100,7 @@ class Columns:
 def _text(value: Any) -> str:
     if value is None or value != value:
         return ""
-    return four_digits(float(value)) if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def array(values: Sequence[Any]) -> npt.NDArray[Any]:
@@ -113,6 +116,11 @@ def array(values: Sequence[Any]) -> npt.NDArray[Any]:
     return column
 
 
+def _refuse_margin(margin: float) -> None:
+    if not isinstance(margin, (int, float)) or not 0 < margin < 1:
+        raise RequestError(f"margin {margin!r}: a share above 0 and below 1, such as 0.05.")
+
+
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
     """Those that some row has, in the order of the first that has them."""
     names = dict.fromkeys(name for row in rows for name in row)
@@ -126,11 +134,11 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
 USUAL_AXES = ("size", "image", "policy", "isolation", "ranks")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunTable(Columns):
     """The records of a run, a row for each case and launch."""
 
-    files: tuple[tuple[Path, Record], ...] = field(default=(), repr=False)
+    files: tuple[tuple[Path, Record], ...] = ()
 
     def samples(self, row: int, by_rank: bool = False) -> npt.NDArray[np.float64]:
         """Seconds of each sample of a row, [n]: the longest of all ranks, without late samples.
@@ -223,6 +231,7 @@ def compare(
     from collbench.analysis import compare as comparing
     from collbench.report.verdict import tables
 
+    _refuse_margin(margin)
     sides = _read(runs, given or {})
     if len(sides) == 1 and by is not None:
         matched = in_one_run(sides[0], by, ignore)
@@ -230,7 +239,9 @@ def compare(
         base, other = sides
         matched = in_two_runs(base, other, by, ignore)
     else:
-        raise RequestError(f'compare: {len(sides)} runs. Name two, or one with what its sides differ in: by="policy".')
+        raise RequestError(
+            f'compare: {counted(len(sides), "run")}. Name two, or one with what its sides differ in: by="policy".'
+        )
     comparisons = comparing.compare(matched.pairs, margin, matched.in_blocks)
     return Columns(_columns(list(map(_compared, comparisons))), tuple(tables(comparisons, margin)))
 
@@ -264,6 +275,7 @@ def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float =
     from collbench.analysis.options import merged, questions
     from collbench.report.advice import brief, complete, document
 
+    _refuse_margin(margin)
     each = _read(runs, {})
     observed = merged(each)
     fixed = parse_fixed([f"{name}={value}" for name, value in (given or {}).items()], own_axes(observed.cells))

@@ -101,10 +101,16 @@ def test_advice_is_that_of_the_command(here: Collbench) -> None:
     assert str(advised).splitlines()[0] == here("advise", RUN).out.splitlines()[0]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"runs": (RUN, RUN)}, {"runs": (RUN,)}, {"runs": (RUN,), "by": "nothing"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {}, {"runs": (RUN, RUN)}, {"runs": (RUN,)}, {"runs": (RUN,), "by": "nothing"},
+        *({"runs": (RUN,), "by": "policy", "margin": of} for of in (-1, 0, 5, "5%")),
+    ],
+)  # fmt: skip
 def test_what_cannot_be_compared(arguments: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
-        collbench.compare(*arguments.get("runs", ()), by=arguments.get("by"))
+        collbench.compare(*arguments.get("runs", ()), **{key: of for key, of in arguments.items() if key != "runs"})
 
 
 def test_columns_are_those_of_the_manual() -> None:
@@ -132,4 +138,4 @@ def test_data_frames(library: str) -> None:
 
 def test_a_long_table_shows_its_first_rows() -> None:
     run = collbench.load(RUN)
-    assert len(str(run).splitlines()) < 400 and f"{len(run)} rows" in str(run)
+    assert len(str(run).splitlines()) < 400 and f"{len(run)} rows" in str(run) and len(repr(run)) < 500

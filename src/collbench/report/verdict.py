@@ -107,7 +107,7 @@ def slow_text(slow: Slow) -> str:
 # What decides the rest.
 
 #: What measures more of a run, and no longer what is decided; a gate needs its plan and flags again.
-EXTEND = "next: collbench launch --resume {run} --until decided --launches {most}"
+EXTEND = "next: collbench launch --resume {run}{site} --until decided --launches {most}"
 EXTEND_GATE = (
     "next: collbench gate PLAN --resume {run} --until decided --launches {most}, with the gate's PLAN and flags"
 )
@@ -120,6 +120,9 @@ ANEW = "next: measure again with more launches (collbench launch PLAN --launches
 
 #: The fewest further launches that decide anything are suggested up to so many times those of the plan.
 _MOST_TIMES = 4
+
+#: Engines that are described by a site file.
+_CLUSTERS = ("slurm", "k8s")
 
 
 def ways_to_tell(comparisons: Iterable[Comparison], unsure: Collection[Cell] = ()) -> list[str]:
@@ -151,8 +154,12 @@ def ways_to_tell(comparisons: Iterable[Comparison], unsure: Collection[Cell] = (
             command = EXTEND_GATE if is_gate(Path(run)) else EXTEND
             number = sum(need <= most - planned for need in needs)
             unclear = sum(comparison.verdict == "unclear" for comparison in every)
-            decides = f"  # {most - planned} more a side decide about {number} of the {unclear} unclear"
-            lines.append(f"{command.format(run=quote(run), most=most)}{decides * (number > 0)}")
+            decides = ""
+            if needs:
+                of = f"about {number} of the {unclear} unclear" if number else f"none, the nearest needs {min(needs)}"
+                decides = f"  # {most - planned} more a side decide {of}"
+            site = " --site FILE" if any(cell.case["engine"] in _CLUSTERS for cell in cells.values()) else ""
+            lines.append(f"{command.format(run=quote(run), most=most, site=site)}{decides}")
         elif unsure:
             lines.append(ANEW.format(most=most))
     return [*lines, *([] if all(map(_in_one_run, wanted)) else [ALTERNATELY])]
