@@ -117,8 +117,8 @@ def array(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def _refuse_margin(margin: float) -> None:
-    if not isinstance(margin, (int, float)) or not 0 < margin < 1:
-        raise RequestError(f"margin {margin!r}: a share above 0 and below 1, such as 0.05.")
+    if not isinstance(margin, (int, float)) or not 0 <= margin < 1:
+        raise RequestError(f"margin {margin!r}: a share from 0 to below 1, such as 0.05.")
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -28,11 +28,6 @@ launches = 10
 """
 
 
-def collbench(folder: Path, *words: str) -> str:
-    return subprocess.run([BIN / "collbench", *words], cwd=folder, env=environment(PATH=f"{BIN}:{os.environ['PATH']}"),
-                          stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True).stdout  # fmt: skip
-
-
 def reframe(folder: Path, *settings: str) -> list[dict[str, Any]]:
     """The report of each check: `reframe -r` in a folder, with a plan of two sizes there."""
     words = ["-c", str(FOLDER / "reframe" / "collbench_check.py"), "-r", "-S", f"plan={folder / 'plan.toml'}"]
@@ -57,7 +52,8 @@ def test_reframe_fails_what_is_slower_than_a_baseline(tmp_path: Path) -> None:
     times = {name.rpartition(":")[2]: value[0] for name, value in check["perfvalues"].items()}
     assert (check["result"], len(times)) == ("pass", 2) and min(times.values()) > 0
     (run,) = tmp_path.glob("output/**/run")
-    collbench(tmp_path, "compare", str(run), "--save-baseline", "baseline.json")
+    save = [str(BIN / "collbench"), "compare", str(run), "--save-baseline", "baseline.json"]
+    subprocess.run(save, cwd=tmp_path, timeout=LIMIT, check=True)
     baseline = json.loads((tmp_path / "baseline.json").read_text(encoding="utf-8"))
     for cell in baseline["cells"]:
         factor = 0.1 if cell["case"]["what"]["size"] == 8 else 10

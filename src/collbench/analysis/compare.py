@@ -34,7 +34,6 @@ MOST = 1000  # more launches than this are not suggested
 CHANCE = 0.8  # the probability of a verdict that is planned for
 USUAL = 0.2  # the usual size of differences (logarithm of a ratio)
 
-ERROR_RATE = 0.05  # the chance of a false statement on a question
 NORMAL = NormalDist()
 
 #: Numbers of launches that are tried: each, then in steps of 6 %.
@@ -103,13 +102,13 @@ def question_of(pair: Pair) -> Hashable:
 def differing_questions(comparisons: Sequence[Comparison]) -> tuple[int, int, bool]:
     """How many questions say that the sides differ, of how many, and whether chance alone may make so many differ.
 
-    A false statement has a chance of 5 % in each: their number is binomial, here by its normal approximation, at the
-    upper 95 %. Of fewer than 20 questions not even one is expected.
+    A false statement has a chance of `ALPHA` in each: their number is binomial, here by its normal approximation, at
+    the upper 95 %. Of fewer than 20 questions not even one is expected.
     """
     judged = {question_of(row.pair) for row in comparisons if row.ratio is not None and row.ratio.interval is not None}
     differ = {question_of(row.pair) for row in comparisons if row.verdict in ("slower", "faster")}
-    expected = ERROR_RATE * len(judged)
-    most = expected + NORMAL.inv_cdf(0.95) * (expected * (1 - ERROR_RATE)) ** 0.5
+    expected = ALPHA * len(judged)
+    most = expected + NORMAL.inv_cdf(0.95) * (expected * (1 - ALPHA)) ** 0.5
     return len(differ), len(judged), expected >= 1 and len(differ) <= most
 
 

@@ -243,8 +243,8 @@ def _of_comparison(comparison: Comparison) -> Iterator[Doubt]:
     if comparison.verdict == "not comparable":
         yield Doubt("not comparable", (comparison.why,))
         return
-    if different := [one.name for one in unequal(comparison.pair) if one.between_sides]:
-        yield Doubt("results differ", (different[0],))
+    if different := next((one.name for one in unequal(comparison.pair) if one.between_sides), None):
+        yield Doubt("results differ", (different,))
     slow = comparison.slow
     if slow is not None and slow.on_other:
         yield Doubt("slow at times", (slow,))

@@ -84,7 +84,6 @@ def _list_usable(title: str, registry: ModuleType, more: Callable[[Any], str]) -
 
 # doctor --------------------------------------------------------------------------------------------------------------
 
-_CLUSTERS = ("slurm", "k8s")  #: Engines whose cluster is examined.
 MOST_ROWS = 7  #: Problems of the first screen, which then has some 25 lines.
 
 
@@ -110,20 +109,21 @@ def doctor_command(options: _DoctorOptions) -> None:
     """
     from collbench.machine import launcher
     from collbench.report.tables import terminal
+    from collbench.schema.plan import CLUSTERS
 
     if options.image is None and (options.policy, options.isolation) != ("single", "strict"):
         raise RequestError("doctor: --policy and --isolation describe a container; add --image NAME.")
     if options.image is not None:
         raise click.exceptions.Exit(_examine_image(options, options.image))
-    if options.engine in _CLUSTERS:
-        from collbench.doctor.clusters import CLUSTERS
+    if options.engine in CLUSTERS:
+        from collbench.doctor import clusters
 
-        examine = CLUSTERS[options.engine]
+        examine = clusters.CLUSTERS[options.engine]
         with waiting_for(f"asking {options.engine}"):
             findings = {name: finding for name, finding in examine(options.site or "") if name not in options.without}
         examined = DoctorReport(findings, cluster=(options.engine, options.site or ""))
     elif options.site is not None:
-        raise RequestError(f"doctor: --site describes a cluster; add --on {' or --on '.join(_CLUSTERS)}.")
+        raise RequestError(f"doctor: --site describes a cluster; add --on {' or --on '.join(CLUSTERS)}.")
     else:
         if launcher.detect().rank != 0:
             return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from collbench.analysis.compare import ERROR_RATE, Comparison, differing_questions
+from collbench.analysis.bounds import ALPHA
+from collbench.analysis.compare import Comparison, differing_questions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.launches import MENTIONED, SLOW, Unequal, duet_effects, only_waited, unequal, why_in_blocks
 from collbench.analysis.launches import dependent as launches_dependent
@@ -230,7 +231,7 @@ def _parameters(rows: Sequence[Comparison]) -> list[str]:
 def by_chance(rows: Sequence[Comparison]) -> list[str]:
     """Where no more of many cells differ than intervals of 95 % make differ without a cause."""
     differ, of, chance = differing_questions(rows)
-    about = f"by chance alone about {ERROR_RATE * of:.0f} would"
+    about = f"by chance alone about {ALPHA * of:.0f} would"
     return [f"{differ} of {of} differ, and {about}: measure these again before you act"] * bool(differ and chance)
 
 

@@ -18,7 +18,7 @@ from collbench.analysis.results import Cell
 from collbench.report import caveats, headings
 from collbench.report.numbers import change, extent, span
 from collbench.report.tables import WIDTH, Table, more
-from collbench.schema.plan import MOST_LAUNCHES
+from collbench.schema.plan import CLUSTERS, MOST_LAUNCHES
 from collbench.schema.record import UNREAD
 from collbench.schema.store import is_gate, read_gate_plan
 from collbench.units import counted
@@ -121,9 +121,6 @@ ANEW = "next: measure again with more launches (collbench launch PLAN --launches
 #: The fewest further launches that decide anything are suggested up to so many times those of the plan.
 _MOST_TIMES = 4
 
-#: Engines that are described by a site file.
-_CLUSTERS = ("slurm", "k8s")
-
 
 def ways_to_tell(comparisons: Iterable[Comparison], unsure: Collection[Cell] = ()) -> list[str]:
     """What measures more of those that more launches may decide; none where no launch would be started.
@@ -158,7 +155,7 @@ def ways_to_tell(comparisons: Iterable[Comparison], unsure: Collection[Cell] = (
             if needs:
                 of = f"about {number} of the {unclear} unclear" if number else f"none, the nearest needs {min(needs)}"
                 decides = f"  # {most - planned} more a side decide {of}"
-            site = " --site FILE" if any(cell.case["engine"] in _CLUSTERS for cell in cells.values()) else ""
+            site = " --site FILE" if any(cell.case["engine"] in CLUSTERS for cell in cells.values()) else ""
             lines.append(f"{command.format(run=quote(run), most=most, site=site)}{decides}")
         elif unsure:
             lines.append(ANEW.format(most=most))

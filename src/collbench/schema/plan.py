@@ -137,6 +137,10 @@ Affinity = Literal["near", "far", "unpinned"]
 
 MOST_LAUNCHES = 1000
 
+#: Engines of clusters, each with a table of its name in a site file: a cluster may be known to both.
+CLUSTERS = ("slurm", "k8s")
+
+
 LEAST_DECIDING = 6  # with fewer launches than these no comparison is decided
 MOST_RANKS = 256
 

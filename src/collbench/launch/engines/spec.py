@@ -31,7 +31,7 @@ from collbench.machine.facts import Core, Topology, TopologyGpu, topology_here
 from collbench.schema.axes import STEPS
 from collbench.schema.files import read_toml
 from collbench.schema.manifest import Allocation, Host
-from collbench.schema.plan import Plan, mistake_in
+from collbench.schema.plan import CLUSTERS, Plan, mistake_in
 
 
 @dataclass(frozen=True)
@@ -326,9 +326,6 @@ class Engine:
 
 # A site file: what somebody who knows a cluster says of it once. It says where, never what is measured ----------------
 
-#: The tables of a site file: a cluster may be known to both engines.
-TABLES = ("slurm", "k8s")
-
 #: Most cores and GPUs of a node that a site file may name: above every machine, so that a slip does not fill memory.
 MOST_CORES, MOST_GPUS = 16_384, 1_024
 
@@ -368,8 +365,8 @@ def read_site(path: str, engine: str, kind: type[ClusterT]) -> ClusterT:
     for name, value in document.items():
         if not isinstance(value, dict):
             raise PlanError(f"site {path}: {name}: stands in no table. Write it below [{engine}].")
-        if name not in TABLES:
-            raise PlanError(f"site {path}: unknown table [{name}]. {suggestion(name, TABLES)}")
+        if name not in CLUSTERS:
+            raise PlanError(f"site {path}: unknown table [{name}]. {suggestion(name, CLUSTERS)}")
     if engine not in document:
         raise PlanError(f"site {path}: has no table [{engine}]. docs/cluster.md shows one.")
     site = _described(document[engine], f"site {path}: [{engine}]", kind)
