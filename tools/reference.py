@@ -1,20 +1,24 @@
-"""Writes what is made from the code: tables of flags and plan keys in the manual, and JSON Schemas. `make reference`.
+"""Writes what is made from the code: tables of flags, plan keys and functions in the manual, and JSON Schemas.
+
+`make reference` runs it.
 
 A table is known by its heading and its first row; what stands around it is written by hand.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 from tools.plan_keys import LAUNCH, SIZES, WORLD
 
-from collbench import collectives
+from collbench import advise, api, collectives, compare, load
 from collbench.cli import cli
 from collbench.schema.axes import Sizes
 from collbench.schema.plan import Plan
@@ -113,6 +117,24 @@ def plans_page(text: str) -> str:
     return text
 
 
+#: The Python interface: calls, and what is documented of them.
+INTERFACE: dict[str, Callable[..., Any]] = {
+    "load": load, "compare": compare, "advise": advise, "load(...).samples": api.RunTable.samples,
+    "result.to_pandas": api.Columns.to_pandas, "result.to_polars": api.Columns.to_polars,
+}  # fmt: skip
+
+
+def python_page(text: str) -> str:
+    """python.md with its table of calls: parameters and the docstring of each."""
+    rows = []
+    for name, function in INTERFACE.items():
+        named = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
+        parameters = [one.replace(annotation=inspect.Parameter.empty) for one in named]
+        documented = " ".join((inspect.getdoc(function) or "").split())
+        rows.append((f"`{name}{inspect.Signature(parameters)}`", _PAGE.sub(r"[\1](\1)", documented)))
+    return _replaced(text, ("call", "meaning"), table(("call", "meaning"), rows))
+
+
 def _replaced(text: str, head: tuple[str, ...], made: str) -> str:
     """The first table with this head anew; a text without one stays."""
     first = re.escape("| " + " | ".join(head) + " |\n")
@@ -120,7 +142,7 @@ def _replaced(text: str, head: tuple[str, ...], made: str) -> str:
 
 
 #: What makes each page from itself.
-PAGES = {"commands.md": commands_page, "plans.md": plans_page}
+PAGES = {"commands.md": commands_page, "plans.md": plans_page, "python.md": python_page}
 
 
 def pages() -> dict[Path, str]:

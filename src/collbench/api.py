@@ -26,7 +26,7 @@ from collbench.errors import RequestError
 from collbench.report.caveats import flaw_text
 from collbench.report.tables import Table, joined, terminal
 from collbench.schema.axes import AXES
-from collbench.schema.case import Case, own_axes
+from collbench.schema.case import Case
 from collbench.schema.manifest import read_manifest
 from collbench.schema.record import Record
 from collbench.schema.samples import SampleFiles
@@ -41,6 +41,9 @@ Paths = str | os.PathLike[str]
 
 #: Rows of columns that are printed.
 MOST_ROWS = 20
+
+#: A number that a row does not have.
+NAN = float("nan")
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,16 +125,18 @@ def _refuse_margin(margin: float) -> None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Those that some row has, in the order of the first that has them."""
+    """In the order of the first row that has them."""
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: array([row.get(name) for row in rows]) for name in names}
-    return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    return {name: array([row.get(name) for row in rows]) for name in names}
 
 
 # load ----------------------------------------------------------------------------------------------------------------
 
 #: Axes that every run has a column of.
 USUAL_AXES = ("size", "image", "policy", "isolation", "ranks")
+
+#: Times of a record by the name of their column.
+TIMES = {"median": "p50", "min": "min", "p95": "p95", "p99": "p99", "max": "max", "mean": "mean"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +165,7 @@ class RunTable(Columns):
 def load(run: Paths) -> RunTable:
     """The records of a run, or of each run in a folder: axes of the case, times in seconds, and what was checked.
 
-    Raises RunReadError: it is no run. docs/python.md lists the columns.
+    Raises RunReadError: it is no run.
     """
     path = Path(run)
     inside = [] if (path / "manifest.json").exists() or not path.is_dir() else sorted(path.iterdir())
@@ -184,18 +189,22 @@ def _axes_of(cases: Collection[Case]) -> list[str]:
 
 
 def _row(record: Record, axes: Sequence[str]) -> dict[str, Any]:
-    seconds, work, samples = record.seconds, record.work, record.samples
+    work, samples = record.work, record.samples
     return {
         "launch": record.launch, "status": record.status, "reason": record.reason, "workload": record.case.workload,
         **{axis: record.case[axis] for axis in axes},
-        **({"amount": work.amount, "unit": work.unit} if work else {}),
-        **({"median": seconds.p50, "min": seconds.min, "p95": seconds.p95, "p99": seconds.p99, "max": seconds.max,
-            "mean": seconds.mean} if seconds else {}),
-        **({"samples": samples.n, "late": samples.invalid} if samples else {}),
-        "wrong": record.check.wrong if record.check else None, "algbw": record.algbw, "busbw": record.busbw,
+        "amount": work.amount if work else NAN, "unit": work.unit if work else None,
+        **{name: getattr(record.seconds, statistic, NAN) for name, statistic in TIMES.items()},
+        "samples": samples.n if samples else 0, "late": samples.invalid if samples else 0,
+        "wrong": _number(record.check.wrong if record.check else None),
+        "algbw": _number(record.algbw), "busbw": _number(record.busbw),
         "contended": record.contended, "oversubscribed": record.oversubscribed, "transport": record.transport,
         "driver": record.driver,
     }  # fmt: skip
+
+
+def _number(value: float | None) -> float:
+    return NAN if value is None else value
 
 
 # compare and advise --------------------------------------------------------------------------------------------------
@@ -213,7 +222,7 @@ def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
     for flaw in (flaw for run in observed for flaw in run.flaws):
         warnings.warn(flaw_text(flaw), stacklevel=3)
     texts = [f"{name}={value}" for name, value in given.items()]
-    return [fixed_cells(run, parse_fixed(texts, own_axes(run.cells))) for run in observed] if texts else observed
+    return [fixed_cells(run, parse_fixed(texts, run.cells)) for run in observed] if texts else observed
 
 
 def compare(
@@ -251,16 +260,16 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
 
     pair, ratio = comparison.pair, comparison.ratio
     case = pair.base.case
-    low, high = (ratio.interval or (None, None)) if ratio else (None, None)
+    low, high = (ratio and ratio.interval) or (NAN, NAN)
     return {
         "workload": case.workload, **{axis.name: case[axis.name] for axis in case.axes if axis.kind != "where"},
         "ranks": case.where.ranks, "base": pair.base_name, "other": pair.other_name,
         "base_place": case.where.text, "other_place": pair.other.case.where.text, "image": case.where.image,
-        "base_median": comparison.base.value if comparison.base else None,
-        "other_median": comparison.other.value if comparison.other else None,
-        "ratio": ratio.value if ratio else None, "low": low, "high": high, "verdict": comparison.verdict,
+        "base_median": comparison.base.value if comparison.base else NAN,
+        "other_median": comparison.other.value if comparison.other else NAN,
+        "ratio": ratio.value if ratio else NAN, "low": low, "high": high, "verdict": comparison.verdict,
         "reason": whole_reason(comparison) or None, "launches": min(comparison.launches),
-        "launches_more": comparison.launches_more,
+        "launches_more": _number(comparison.launches_more),
     }  # fmt: skip
 
 
@@ -278,10 +287,11 @@ def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float =
     _refuse_margin(margin)
     each = _read(runs, {})
     observed = merged(each)
-    fixed = parse_fixed([f"{name}={value}" for name, value in (given or {}).items()], own_axes(observed.cells))
+    fixed = parse_fixed([f"{name}={value}" for name, value in (given or {}).items()], observed.cells)
     found = advising.advise(questions(observed, fixed), observed.interleaved, margin)
     advices = complete(found, observed.interleaved)
-    rows = [{"operation": answer["operation"], "from": one["from"], "to": one["to"], "take": one["take"],
-             "at_most": one["at_most"], "may_be_best_too": "; ".join(one["may_be_best_too"]) or None}
+    rows = [{**{name: answer[name] for name in ("operation", "workload", "ranks")},
+             **{name: one[name] for name in ("from", "to", "take")},
+             "at_most": _number(one["at_most"]), "may_be_best_too": "; ".join(one["may_be_best_too"]) or None}
             for answer in document(advices, ())["advice"] for one in answer["ranges"]]  # fmt: skip
     return Columns(_columns(rows), tuple(brief(advices, (), ())))

@@ -76,6 +76,11 @@ COMMANDS = {
     "compare-siddaramanna2018-fathom.txt":
         "compare results/siddaramanna2018/siddaramanna2018-fathom --by policy --style csv",
     "compare-siddaramanna2018-cpu.txt": "compare results/siddaramanna2018/siddaramanna2018-cpu --by policy --style csv",
+    "show-siddaramanna2018-allreduce.txt": "show results/siddaramanna2018/deepbench-allreduce",
+    "compare-siddaramanna2018-allreduce.txt":
+        "compare results/siddaramanna2018/deepbench-allreduce --by policy --style csv",
+    "show-container-start.txt": "show results/container-start",
+    "compare-container-start.txt": "compare results/container-start --by process --style csv",
     "show-zhao2018-sysbench.txt": "show results/zhao2018/zhao2018-sysbench",
     "compare-zhao2018-sysbench.txt": "compare results/zhao2018/zhao2018-sysbench --by policy --style csv",
     "show-qperf-host.txt": "show results/qperf-host",

@@ -348,19 +348,20 @@ def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:
         advice_on(run, policy="singel")
     for text, named in (("policy", "FACTOR=VALUE"), ("polcy=single", r"polcy.*\bpolicy\b"), ("=x", "factor")):
         with pytest.raises(RequestError, match=named):
-            parse_fixed([text])
+            parse_fixed([text], [HOST])
 
 
 @pytest.mark.parametrize(
     ("given", "left"),
     [("engine=docker", 2), ("engine=host", 1), ("affinity=near", 3), ("in-place=false", 3), ("in-place=no", 3),
      ("dtype=float32", 3), ("policy=single strict", 1), ("policy=single", 2), ("isolation=none", 1), ("graph=0", 3),
-     ("isolation=strict", 2)],  # the host has no step
+     ("isolation=strict", 2), ("size=1K", 3), ("size=1024", 3), ("ranks=2", 3),
+     ("workload=allreduce", 3)],  # at strict the host, which has no step, stays
 )  # fmt: skip
-def test_every_factor_of_compare_can_be_given_by_its_names(tmp_path: Path, given: str, left: int) -> None:
+def test_factors_and_axes_can_be_given_by_their_names(tmp_path: Path, given: str, left: int) -> None:
     cases = [HOST, SINGLE, SINGLE.having(isolation="net")]
     observed = observe(write_run(tmp_path / "run", dict.fromkeys(cases, around(1, 7))))
-    assert [len(question.options) for question in questions(observed, parse_fixed([given]))] == [left]
+    assert [len(question.options) for question in questions(observed, parse_fixed([given], observed.cells))] == [left]
 
 
 def test_numbers_of_ranks_are_questions_of_their_own(tmp_path: Path) -> None:

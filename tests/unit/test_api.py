@@ -97,6 +97,8 @@ def test_a_comparison_is_that_of_the_command(here: Collbench) -> None:
 def test_advice_is_that_of_the_command(here: Collbench) -> None:
     advised = collbench.advise(RUN)
     assert set(advised) >= {"operation", "from", "to", "take", "at_most"}
+    assert set(advised["ranks"]) == {2} and set(advised["workload"]) == {"allreduce", "bcast"}
+    assert set(collbench.compare(RUN, by="policy", given={"size": 8})["size"]) == {8}
     assert (advised["from"] <= advised["to"]).all() and (advised["at_most"] >= 1).all()
     assert str(advised).splitlines()[0] == here("advise", RUN).out.splitlines()[0]
 
@@ -113,12 +115,12 @@ def test_what_cannot_be_compared(arguments: dict[str, Any]) -> None:
         collbench.compare(*arguments.get("runs", ()), **{key: of for key, of in arguments.items() if key != "runs"})
 
 
-def test_columns_are_those_of_the_manual() -> None:
+@pytest.mark.parametrize("run", [RUN, UNCLEAR], ids=["decided", "unclear"])
+def test_every_run_has_the_columns_of_the_manual(run: Path) -> None:
     """Apart from axes, of which each run has its own."""
-    loaded = collbench.load(ROOT / "results")
-    cases = [record.case for run in (loaded, collbench.load(UNCLEAR)) for _, record in run.files]
-    axes = {"run", *AXES, *(axis for case in cases for axis in (*case.what, *case.how))}
-    for name, table in {"load": loaded, "compare": collbench.compare(UNCLEAR, by="policy")}.items():
+    loaded = collbench.load(run)
+    axes = {"run", *AXES, *(axis for _, record in loaded.files for axis in (*record.case.what, *record.case.how))}
+    for name, table in {"load": loaded, "compare": collbench.compare(run, by="policy")}.items():
         documented = rows(section("python.md", name), "column", "meaning")
         named = {column for cell in documented for column in re.findall(r"`(\w+)`", cell)}
         assert named - axes == set(table) - axes, name

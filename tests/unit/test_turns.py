@@ -151,7 +151,7 @@ def test_a_gpu_and_its_driver_are_no_shared_memory(monkeypatch: pytest.MonkeyPat
     """Worlds use them in turns, as they do processors."""
     segment, gpu = "7f0000-7f1000 rw-s 0 00:1a 4711 /dev/shm/a", "7f0000-7f1000 rw-s 0 00:05 {} /dev/nvidia{}"
     lines = (segment, gpu.format(12, 0), gpu.format(13, "-uvm"), gpu.format(14, "ctl"))
-    monkeypatch.setattr(under_test, "_text", lambda path: "\n".join(lines) if path.endswith("/maps") else "")
+    monkeypatch.setattr(under_test, "text_of", lambda path: "\n".join(lines) if path.endswith("/maps") else "")
     assert [name for name in under_test.shareable() if name.startswith("memory ")] == ["memory 00:1a 4711"]
 
 
@@ -190,6 +190,21 @@ def test_a_thread_that_computes_meanwhile_is_seen(driver: Driver, rank: Turns) -
         over.set()
         computing.join()
     assert driver.heard[1].asleep > 0.09
+
+
+def test_what_the_sleeping_thread_does_itself_disturbs_nobody(driver: Driver, rank: Turns) -> None:
+    class Working(Watched):
+        def beat(self, doing: str) -> None:
+            super().beat(doing)
+            until = time.thread_time() + 0.1
+            while time.thread_time() < until:
+                pass
+
+    thread = driver.leads([BEGIN, END])
+    for _ in range(2):
+        rank.wait(STANDS, AloneWorld(), Working(), "bcast")
+    thread.join()
+    assert driver.heard[1].slept > 0.1 > 0.05 > driver.heard[1].asleep
 
 
 def test_what_all_ranks_used_is_added_up(driver: Driver, rank: Turns) -> None:

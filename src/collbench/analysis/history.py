@@ -20,7 +20,7 @@ from collbench.analysis.options import fixed_cells, parse_fixed
 from collbench.analysis.results import Cell, Way, grouped
 from collbench.analysis.runs import Flaw, Observed, RunSource, observe, refuse_same, sources
 from collbench.errors import RequestError, RunReadError
-from collbench.schema.case import Case, own_axes
+from collbench.schema.case import Case
 from collbench.schema.record import Work
 
 LONGEST = timedelta(days=1)  # launches of one run are made within this time
@@ -91,7 +91,7 @@ def _read(path: Path, fixed: Sequence[str]) -> tuple[tuple[TimedRun, ...], tuple
             left_out.append(why.removesuffix("."))
             continue
         try:
-            chosen = fixed_cells(observed, parse_fixed(fixed, own_axes(observed.cells))) if fixed else observed
+            chosen = fixed_cells(observed, parse_fixed(fixed, observed.cells)) if fixed else observed
             entries = {case: entry for case, entry in run.entries.items() if case in chosen.cells}
             runs.append(replace(run, entries=entries))
         except RequestError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from collbench.analysis.factors import FACTORS as OF_COMPARE
@@ -11,8 +11,9 @@ from collbench.analysis.results import Cell, grouped, joined
 from collbench.analysis.runs import Observed, refuse_together
 from collbench.errors import RequestError, suggestion
 from collbench.schema.axes import AXES, SOFTWARE, STEPS, SYNONYMS, PolicyOrder, axis_of, policy_order, step_order
-from collbench.schema.case import Case
+from collbench.schema.case import Case, names_in
 from collbench.schema.manifest import Chosen, Manifest
+from collbench.units import parse_size
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
 _NO_STEP = AXES["isolation"].label(None)
@@ -133,9 +134,9 @@ def _cells_with(observed: Observed, fixed: dict[str, str]) -> list[tuple[Case, O
     return matching
 
 
-def parse_fixed(texts: Iterable[str], workload_axes: Iterable[str] = ()) -> dict[str, str]:
-    """`policy=single` as a factor (`own`: axes of workloads) and its value; else raises RequestError."""
-    known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in workload_axes))))
+def parse_fixed(texts: Iterable[str], cases: Collection[Case]) -> dict[str, str]:
+    """`policy=single` as a factor, or an axis of one of these cases, and its value; else raises RequestError."""
+    known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in names_in(cases)))))
     fixed = {}
     for text in texts:
         factor, equals, value = text.partition("=")
@@ -144,7 +145,7 @@ def parse_fixed(texts: Iterable[str], workload_axes: Iterable[str] = ()) -> dict
             raise RequestError(f"--given {text!r}: write FACTOR=VALUE, as in policy=single.")
         if factor not in known:
             raise RequestError(f"--given {text!r}: unknown factor. {suggestion(factor, known)}")
-        fixed[factor] = value.strip()
+        fixed[factor] = str(parse_size(value)) if factor == "size" else value.strip()
     return fixed
 
 

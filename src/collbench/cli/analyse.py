@@ -28,7 +28,6 @@ from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
 from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table, csv_text, in_columns, latex, markdown, terminal
-from collbench.schema.case import own_axes
 from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream
@@ -43,7 +42,7 @@ COMPLETE = ("csv", "latex")  #: Styles with every table; those for people begin 
 STYLE = flags.option("--style", "How to print it.", type=click.Choice([*FORMATS, "json"]), default="table")
 
 #: What is not among the options that are compared.
-_FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.", "FACTOR=VALUE", multiple=True)  # fmt: skip
+_FIXED = flags.option("--given", f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}; or an axis, such as size=1M.", "FACTOR=VALUE", multiple=True)  # fmt: skip
 
 
 def read(path: Path) -> Observed:
@@ -191,7 +190,7 @@ def advise_command(options: _AdviseOptions) -> None:
         refuse_not_alternated(each[0], other)
     with flags.waiting_for("comparing options"):
         observed = merged(each, names(options.ignored), options.in_blocks)
-        fixed = parse_fixed(options.fixed, own_axes(observed.cells))
+        fixed = parse_fixed(options.fixed, observed.cells)
         remaining = fixed_cells(observed, fixed)
         sides = planned(remaining, margin)
         advices = complete(advise(questions(observed, fixed), observed.interleaved, margin), observed.interleaved)
@@ -330,7 +329,7 @@ def report_command(options: _ReportOptions) -> None:
     refuse_folder(output)
     published = paper(options.against) if options.against else None
     observed = read_each(options.runs, of_plans=published is not None)
-    fixed = parse_fixed(options.fixed, own_axes([case for run in observed for case in run.cells]))
+    fixed = parse_fixed(options.fixed, [case for run in observed for case in run.cells])
     suites = {name: suite for suite, members in workloads.suites().items() for name in members}
     with flags.waiting_for(f"writing {output}"):
         chapters = [paper_chapter(published.reference, beside(observed, published, margin))] if published else []

@@ -30,7 +30,6 @@ from collbench.report.cells import document, tables
 from collbench.report.paper import beside, paper, papers
 from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as verdict_tables
-from collbench.schema.case import own_axes
 from collbench.units import counted
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def compare_command(options: _CompareOptions) -> int:
         raise RequestError("--between chooses sides of one run; here two are compared.")
     sides = [read(runs[0])] if alone else _two_sides(options)
     if options.fixed:
-        sides = [fixed_cells(side, parse_fixed(options.fixed, own_axes(side.cells))) for side in sides]
+        sides = [fixed_cells(side, parse_fixed(options.fixed, side.cells)) for side in sides]
     matched = _within_run(options, *sides) if alone else _between_runs(options, *sides)
     with flags.waiting_for(f"comparing {counted(len(matched.pairs), 'cell')}"):
         comparisons = compare(matched.pairs, margin, matched.in_blocks)

@@ -21,7 +21,8 @@ class DriverLink:
     """The link of a rank to the driver, or OSError: it sleeps until an order comes; rank 0 reports.
 
     Links are pipes on the driver's machine, which it opens before a world exists, TCP connections elsewhere. Once it is
-    gone, the orders end. `asleep` (processor seconds of all threads) and `slept` (s) are of the last sleep.
+    gone, the orders end. Of the last sleep are `slept` (s) and `asleep`, processor seconds of all threads but the one
+    that sleeps: it falls asleep and wakes up in its own turns.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -45,7 +46,7 @@ class DriverLink:
 
     def sleep(self, nap: Callable[[], None] = lambda: None) -> Order:
         """Until the next order comes (EOFError: the driver is gone); `nap` is called every now and then."""
-        used, began = time.process_time_ns(), time.monotonic()
+        used, began = _used_by_others(), time.monotonic()
         poll, line = select.poll(), b""
         poll.register(self._orders, select.POLLIN)
         while not line.endswith(b"\n"):
@@ -56,13 +57,18 @@ class DriverLink:
                         raise EOFError("the driver is gone")
                     line += piece
             nap()
-        self.asleep, self.slept = (time.process_time_ns() - used) * 1e-9, time.monotonic() - began
+        self.asleep, self.slept = max(_used_by_others() - used, 0) * 1e-9, time.monotonic() - began
         return msgspec.json.decode(line, type=Order)
 
     def close(self) -> None:
         """Give it back."""
         for descriptor in self.descriptors - {-1}:
             os.close(descriptor)
+
+
+def _used_by_others() -> int:
+    """Processor time of all threads but this one (ns)."""
+    return time.process_time_ns() - time.thread_time_ns()
 
 
 def _connected(folder: Path, rank: int) -> int:

@@ -547,7 +547,8 @@ def document(
 def _entry(advised: Advised) -> dict[str, Any]:
     advice, question = advised.advice, advised.advice.question
     return {
-        "operation": advised.title, "answer": sentence(advised), "why": sentences(advised),
+        "operation": advised.title, "workload": question.case.workload, "ranks": question.case.where.ranks,
+        "answer": sentence(advised), "why": sentences(advised),
         "ranges": [
             {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": question.name(of.option) if of.known else None,
              "at_most": of.bound if of.known else None, "may_be_best_too": sorted(map(question.name, of.rivals))}

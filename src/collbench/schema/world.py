@@ -191,7 +191,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fit).
     `slice`: what it measured: `n` samples, `late` of them, the time of an operation in `seconds` (None: all were late)
     and in each half. A program has a time for each of its `measures` instead.
-    `asleep`: processor seconds of all threads of all ranks during the sleep before, which lasted `slept` seconds.
+    `asleep`: processor seconds of all other threads of all ranks during the sleep before, which lasted `slept` seconds.
     In the first report `holds` names what the ranks share with other processes, and `cores` says on which processors of
     which machines they are.
     """
