@@ -85,7 +85,7 @@ reference: $(OPENMPI)/.ready ## write the tables of the manual and the JSON Sche
 site: $(VENVS)/site/.ready ## build the documentation site into build/site; a link that leads nowhere is an error
 	$(VENVS)/site/bin/sphinx-build -q -W --keep-going docs build/site
 
-check: $(OPENMPI)/.ready ## ruff, mypy, the import rules, and the files of GitHub against their schemas
+check: $(OPENMPI)/.ready ## ruff, mypy, the import rules, the files of GitHub against their schemas, zizmor
 	$(OPENMPI)/bin/ruff check .
 	$(OPENMPI)/bin/ruff format --check .
 	$(OPENMPI)/bin/mypy
@@ -93,6 +93,8 @@ check: $(OPENMPI)/.ready ## ruff, mypy, the import rules, and the files of GitHu
 	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(OPENMPI)/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(OPENMPI)/bin/zizmor --offline --quiet .github
 
 format: $(OPENMPI)/.ready ## format the code with ruff
 	$(OPENMPI)/bin/ruff format .
