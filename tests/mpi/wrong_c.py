@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from collbench import collectives
-from collbench.backends.mpi import HostMpiBackend
+from collbench.bindings.mpi import MpiBackend
 from collbench.cli import main
 from collbench.collectives.row import Binder, C, Prepared
 
@@ -47,7 +47,7 @@ def wrong(binder: Binder, kind: str) -> Binder:
 
 
 if __name__ == "__main__":
-    HostMpiBackend.binders = {
+    MpiBackend.binders = {
         name: wrong(collectives.get(name).dialects["mpi"], sys.argv[1]) for name in collectives.names()
     }
     sys.argv = ["collbench", *sys.argv[2:]]

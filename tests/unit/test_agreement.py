@@ -207,7 +207,7 @@ def test_what_waits_for_a_rank_that_has_failed_is_given_up(monkeypatch: pytest.M
         assert ours.agreed(lambda: rank) == rank  # acts before are forgotten
         try:
             ours.agreed(
-                lambda: failing(rank, {0: ProgramFailed("signal 9")}) and execute(WAITS, 60.0, ours.listening(), "")
+                lambda: failing(rank, {0: ProgramFailed("signal 9")}) and execute(WAITS, 60.0, ours.listening(""))
             )
         except ProgramFailed as error:
             found[rank] = str(error)

@@ -26,7 +26,6 @@ from tests.unit.made_programs import script
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
-from collbench.run.failures import Unwatched
 from collbench.schema.record import Status
 from collbench.workloads.host import files
 from collbench.workloads.host.storage import layout, verified
@@ -47,7 +46,7 @@ def small(name: str, **parameters: Any) -> dict[str, Any]:
 
 
 def printed(argv: Sequence[str], folder: Path) -> str:
-    return execute(argv, LIMIT, Unwatched(), "", folder).output
+    return execute(argv, LIMIT, lambda: None, folder).output
 
 
 def outcome(table: dict[str, Any], folder: Path, **plan: Any) -> tuple[Status, str]:

@@ -33,7 +33,6 @@ from collbench.run import facts_of_ranks
 from collbench.run.cases import program_cases
 from collbench.run.child import Finished, ProgramFailed, execute
 from collbench.run.experiment import plan_experiment
-from collbench.run.failures import Unwatched
 from collbench.run.program import AloneSession, ProgramStarter, _sum
 from collbench.schema.axes import Axis, AxisKind
 from collbench.schema.case import Case, Where
@@ -260,7 +259,7 @@ def test_without_what_it_needs_it_is_skipped(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_of_several_ranks_the_one_whose_process_was_killed_is_named() -> None:
     with pytest.raises(ProgramFailed, match=r"^sh of rank 2 .* 9 \(Killed\)"):
-        execute(("sh", "-c", "kill -9 $$"), LIMIT, Unwatched(), "", variables={"RANK": "2"})
+        execute(("sh", "-c", "kill -9 $$"), LIMIT, lambda: None, variables={"RANK": "2"})
 
 
 @pytest.mark.parametrize(("passed", "named"), [(0.2, " 7"), (0.4, " 300 ms ")])
@@ -312,9 +311,8 @@ def test_told_to_stop_it_ends_the_program(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 ALONE = """\
 from collbench.run.child import execute
-from collbench.run.failures import Unwatched
 import sys
-execute(("sh", "-c", sys.argv[1]), 3600, Unwatched(), "")
+execute(("sh", "-c", sys.argv[1]), 3600, lambda: None)
 """
 
 

@@ -134,9 +134,9 @@ def test_of_what_sbatch_says_the_cause_is_quoted(slurm: Slurm, tmp_path: Path, p
     assert not (tmp_path / "job").exists()
 
 
-def test_without_slurm_nothing_is_submitted(slurm: Slurm) -> None:
+def test_without_slurm_nothing_is_submitted(slurm: Slurm, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="no sbatch"):
-        jobs.submit("#!/bin/bash\n")
+        jobs.submitted("#!/bin/bash\n", tmp_path / "job")
 
 
 STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"

@@ -86,10 +86,6 @@ class Bounds(NamedTuple):
     lower: float
     upper: float
 
-    def moved(self, by: float) -> Bounds:
-        """Of ratios that are larger by this logarithm."""
-        return Bounds(self.value + by, self.lower + by, self.upper + by)
-
 
 def intervals(cells: Sequence[Launches], in_blocks: bool, alpha: float = ALPHA) -> list[Interval]:
     """Of a question's cells: all hold with a confidence of 1 - `alpha`; infinite ends below six launches a side."""

@@ -42,7 +42,7 @@ _TRIED = np.unique(np.concatenate((np.arange(1, 17), np.geomspace(17, MOST, 72).
 Verdict = Literal["same", "faster", "slower", "unclear", "not comparable"]
 
 #: What a reason is, in the order in which it is found, and its values: the side, its status and the records' reasons;
-#: the side and its launches with wrong results; the side and what it did not load (`results.NotLoaded`); differences of
+#: the side and its launches with wrong results; the side and what it did not load (`Cell.not_loaded`); differences of
 #: the measuring (`pairs.Differences`); amount and unit of both sides' work; none; none; none; launches that are missing
 #: for an interval; blocks; the share that the clock resolves; launches that are missing, at most so many; the share by
 #: which times drift; none; none.
@@ -217,8 +217,8 @@ def not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> Reason | None:
             return Reason("not measured", (name, "failed" if cell.failed else "skipped", *sorted(cell.reasons)))
         if cell.wrong:
             return Reason("wrong results", (name, cell.wrong))
-        if cell.not_loaded:
-            return Reason("not loaded", (name, *cell.not_loaded))
+        if not_loaded := cell.not_loaded:
+            return Reason("not loaded", (name, *not_loaded))
     if both.refused:
         return Reason("measured differently", both.refused)
     works = (pair.base.work, pair.other.work)
@@ -389,25 +389,23 @@ def planned(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
         replace(observed, cells={case: cell for case, cell in observed.cells.items() if bool(case["backend"]) is ranks})
         for ranks in (True, False)
     )
-    of_factors = [
-        of_factor for of_factor in of_collectives(collectives, margin).values() if isinstance(of_factor, list)
-    ]
+    of_factors = [of_factor for of_factor, _ in of_collectives(collectives, margin).values()]
     of_factors += [suite.comparisons for name in factors_of(programs) for suite in by_suite(programs, name, {}, margin)]
     return [comparison for of_factor in of_factors for comparison in of_factor]
 
 
-def of_collectives(observed: Observed, margin: float = MARGIN) -> dict[str, list[Comparison] | str]:
-    """By every factor of `OF_COLLECTIVES`, or why they are not compared; by isolation where no two policies can be."""
+def of_collectives(observed: Observed, margin: float = MARGIN) -> dict[str, tuple[list[Comparison], str]]:
+    """By every factor of `OF_COLLECTIVES`, or why there are none; by isolation where no two policies can be."""
 
-    def by(name: str) -> list[Comparison] | str:
+    def by(name: str) -> tuple[list[Comparison], str]:
         try:
             pairs = within(observed, FACTORS[name], frozenset())
         except RequestError as error:
-            return str(error)
-        return compare(pairs, margin, observed.interleaved)
+            return [], str(error)
+        return compare(pairs, margin, observed.interleaved), ""
 
     varying = [name for name in (*OF_COLLECTIVES, "isolation") if FACTORS[name].varies(observed.cells)]
     by_factor = {name: by(name) for name in varying if name in OF_COLLECTIVES}
-    if isinstance(by_factor.get("policy"), str) and "isolation" in varying:
+    if "isolation" in varying and by_factor["policy"][1]:  # an axis of policy, which therefore varies too
         by_factor["isolation"] = by("isolation")
     return by_factor

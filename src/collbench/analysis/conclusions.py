@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal, get_args
 
-from collbench.analysis.bounds import Launches, intervals_of_sides
+from collbench.analysis.bounds import Launches, in_order, intervals_of_sides
 from collbench.analysis.compare import MARGIN, Comparison, Reason, compare
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
@@ -193,11 +193,9 @@ def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> Judge
 def _of_conclusion(conclusion: Conclusion, parts: Sequence[PartVerdict]) -> ConclusionVerdict:
     verdicts = [part.verdict for part in parts]
     unmeasured = verdicts.count("not measured")
-    if unmeasured == len(parts):
-        return "not measured"
     if "does not hold here" in verdicts:
         return "does not hold here"
-    if conclusion.chain and unmeasured:
+    if unmeasured == len(parts) or (conclusion.chain and unmeasured):
         return "not measured"
     return "holds here" if set(verdicts) == {"holds here"} else "unclear"
 
@@ -206,7 +204,7 @@ def _needed(part: ClaimPart, kind: ContainerKind) -> tuple[list[Opposed], list[l
     """The cells of runs that a part needs: its own, and those that it compares them with."""
     beside = kind.far if part.by == "affinity" else kind.beside_host
     claimed = opposed(kind.items, part) if part.than else (cell for cell in beside if part.of.takes(cell.base))
-    claims = [cell for cell in claimed if part.cell(cell.other, cell.base) is not None]
+    claims = [cell for cell in claimed if part.coordinates(cell.other, cell.base) is not None]
     return claims, [[cell for cell in kind.beside_host if selector.takes(cell.base)] for selector in part.more_than]
 
 
@@ -214,14 +212,12 @@ def _compared(
     cells: Iterable[Opposed], margin: float, question: Callable[[Pair], Hashable]
 ) -> dict[int, Comparison]:  # fmt: skip
     """By the ids of `cells`, those of each run together; intervals of a question hold at once."""
-    by_run: dict[str, dict[int, Opposed]] = {}
-    for cell in cells:
-        by_run.setdefault(cell.base.run, {})[id(cell)] = cell
+    once = {id(cell): cell for cell in cells}
     comparison_of: dict[int, Comparison] = {}
-    for of_run in by_run.values():
-        pairs = [cell.pair for cell in of_run.values() if cell.pair is not None]
-        in_blocks = next(iter(of_run.values())).base.in_blocks
-        comparison_of |= dict(zip(of_run, compare(pairs, margin, in_blocks, question), strict=True))
+    for of_run in grouped((cell.base.run, cell) for cell in once.values()).values():
+        pairs = [cell.pair for cell in of_run if cell.pair is not None]
+        compared = compare(pairs, margin, of_run[0].base.in_blocks, question)
+        comparison_of |= dict(zip(map(id, of_run), compared, strict=True))
     return comparison_of
 
 
@@ -248,7 +244,8 @@ def _counted(
     part: ClaimPart, evidence: Iterable[Evidence], absent: tuple[Selector, ...], held: Sequence[Evidence] = ()
 ) -> PartVerdict:  # fmt: skip
     """Several measurements of one cell of the paper count once."""
-    cells = grouped((cell, item) for item in evidence if (cell := part.cell(item.sides[1], item.sides[0])) is not None)
+    placed = ((part.coordinates(item.sides[1], item.sides[0]), item) for item in evidence)
+    cells = grouped((cell, item) for cell, item in placed if cell is not None)
     known = ([item.verdict for item in group if item.verdict != "not measured"] for group in cells.values())
     usable = [decide(verdicts.count("holds here"), verdicts.count("does not hold here"), len(verdicts), part.needs)
               for verdicts in known if verdicts]  # fmt: skip
@@ -368,7 +365,7 @@ def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -
         medians = together([item.cell for item in sides if item.cell is not None], cell.base.in_blocks)
         if len(sides) == 4 and len(medians) >= FEWEST:
             of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
-            launches = Launches(over.tolist(), of.tolist(), *[range(len(medians))] * 2)
+            launches = in_order(over.tolist(), of.tolist())
             questions.setdefault((cell.base.run, cell.base.case.workload), []).append((sides, launches))
     evidence = []
     for members in questions.values():

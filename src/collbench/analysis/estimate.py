@@ -115,22 +115,17 @@ def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0,
     """
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     n, m = len(of_times), len(over_times)
-    pairs = np.sort((np.log(of_times)[:, None] - np.log(over_times)[None, :]).ravel())
-    log_ratio = _inverted(pairs, min(n, m), _rank_sum_cdf(n, m))
+    steps = np.sort((np.log(of_times)[:, None] - np.log(over_times)[None, :]).ravel())
+    interval = None
+    if min(n, m) >= FEWEST:
+        cdf, tail = _rank_sum_cdf(n, m), (1 - CONFIDENCE) / 2
+        k = max(int(np.searchsorted(cdf, tail, side="right")), 1)  # P(W <= k - 1) <= tail < P(W <= k)
+        share = min(max((tail - cdf[k - 1]) / (cdf[k] - cdf[k - 1]), 0.0), 1.0)
+        low = (1 - share) * steps[k - 1] + share * steps[k]
+        high = (1 - share) * steps[-k] + share * steps[-k - 1]
+        interval = float(low), float(high)
+    log_ratio = Estimate(float(np.median(steps)), interval, min(n, m))
     return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
-
-
-def _inverted(ordered: Floats, n: int, cdf: Floats) -> Estimate:
-    """The values of a shift that a rank test with distribution `cdf` does not reject; `ordered` are its steps."""
-    value = float(np.median(ordered))
-    if n < FEWEST:
-        return Estimate(value, None, n)
-    tail = (1 - CONFIDENCE) / 2
-    k = max(int(np.searchsorted(cdf, tail, side="right")), 1)  # P(W <= k - 1) <= tail < P(W <= k)
-    share = min(max((tail - cdf[k - 1]) / (cdf[k] - cdf[k - 1]), 0.0), 1.0)
-    low = (1 - share) * ordered[k - 1] + share * ordered[k]
-    high = (1 - share) * ordered[-k] + share * ordered[-k - 1]
-    return Estimate(value, (float(low), float(high)), n)
 
 
 def _exp(logarithm: float) -> float:

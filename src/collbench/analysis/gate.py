@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +17,7 @@ from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.factors import NAMED, differences_of, facts_of, setting_of
 from collbench.analysis.launches import dependent, unequal
 from collbench.analysis.pairs import Pair, alike, undisturbed
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
@@ -43,10 +42,6 @@ class GateSide(NamedTuple):
     files: Mapping[str, str]
     software: tuple[Image, ...]
 
-    @property
-    def variables(self) -> Mapping[str, str]:
-        return self.overrides.variables
-
 
 GateSides = tuple[GateSide, GateSide]
 
@@ -57,13 +52,6 @@ class Cause(NamedTuple):
     kind: Literal["differs", "file differs", "flaw", "not told", "none loaded", "other loaded", "plan",
                   "same image", "asked", "same file", "no file", "unread file"]  # fmt: skip
     values: tuple[Any, ...] = ()
-
-
-class Verified(NamedTuple):
-    """`requested`: differences that the sides were to have. `refused`: all others, each with its name."""
-
-    requested: tuple[str, ...]
-    refused: tuple[Cause, ...]
 
 
 def sides_of(manifest: Manifest, where: str) -> GateSides:
@@ -90,14 +78,17 @@ def watched_of(sides: GateSides) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stem_of(path) for side in sides for path in side.files))
 
 
-def unverified(sides: GateSides, run: Observed, cells: Sequence[Case]) -> Verified:
-    """How the sides differ, by the manifest; what ranks loaded is in the cells (`not_loaded`)."""
+def side_differences(sides: GateSides, run: Observed, cells: Sequence[Case]) -> tuple[tuple[str, ...], list[Cause]]:
+    """By the manifest, differences that the sides were to have, and those that they were not, each with its name.
+
+    What ranks loaded is in the cells (`not_loaded`).
+    """
     facts = [facts_of(run, [case.having(side=name) for case in cells]) for name in SIDES]
     differences = differences_of(*facts)
     allowed = _allowed(sides, differences)
     refused = [Cause("differs", (name, text)) for name, text in differences.items() if name not in allowed]
     refused += [] if _images_replaced(sides) else _of_libraries(sides)
-    return Verified(tuple(f"{name}: {text}" for name, text in differences.items() if name in allowed), tuple(refused))
+    return tuple(f"{name}: {text}" for name, text in differences.items() if name in allowed), refused
 
 
 def _images_replaced(sides: GateSides) -> bool:
@@ -107,7 +98,7 @@ def _images_replaced(sides: GateSides) -> bool:
 def _allowed(sides: GateSides, differences: Mapping[str, str]) -> frozenset[str]:
     if _images_replaced(sides):
         return SOFTWARE | {"python", "packages", "image-id", *(name for name in differences if name.startswith(NAMED))}
-    variables = {f"env:{name}" for side in sides for name in side.variables}
+    variables = {f"env:{name}" for side in sides for name in side.overrides.variables}
     loads = any(side.files for side in sides) or any(name.startswith(f"env:{_LOADER}") for name in variables)
     settings = {name for name in differences if name.startswith("setting:")} if loads else map(setting_of, variables)
     return frozenset({*variables, *settings, *({"library", "library-file"} if loads else ())})
@@ -115,7 +106,7 @@ def _allowed(sides: GateSides, differences: Mapping[str, str]) -> frozenset[str]
 
 def _of_libraries(sides: GateSides) -> Iterator[Cause]:
     """Files of libraries that differ though nobody put another version of them in front."""
-    if any(name.startswith(_LOADER) for side in sides for name in side.variables):
+    if any(name.startswith(_LOADER) for side in sides for name in side.overrides.variables):
         return
     for of_base, of_other in zip(*(side.software for side in sides), strict=False):
         theirs = {(library.name, library.used_by): library for library in of_other.libraries}
@@ -160,7 +151,7 @@ def equal_sides(sides: GateSides, run: Observed) -> tuple[Cause, ...]:
     if _images_replaced(sides):
         ids = [sorted(str(image.id) for image in side.software) for side in sides]
         return (Cause("same image", (ids[0][0],)),) if ids[0] == ids[-1] and ids[0] else ()
-    if base.variables != other.variables:
+    if base.overrides.variables != other.overrides.variables:
         return ()
     loaded = [
         {(loaded_file.name, loaded_file.sha256) for case, cell in run.cells.items() if case.where.side == name
@@ -171,8 +162,7 @@ def equal_sides(sides: GateSides, run: Observed) -> tuple[Cause, ...]:
         return (Cause("asked"),)
     if loaded[0] != loaded[1]:
         return ()
-    by_name = groupby(sorted(loaded[0]), key=lambda entry: entry[0])
-    return tuple(_of_equal(name, [sha256 for _, sha256 in group]) for name, group in by_name)
+    return tuple(_of_equal(name, hashes) for name, hashes in grouped(sorted(loaded[0])).items())
 
 
 def _of_equal(name: str, hashes: Sequence[str]) -> Cause:
@@ -205,11 +195,6 @@ class Doubt:
     name: str
     values: tuple[Any, ...] = ()
 
-    @property
-    def rank(self) -> int:
-        """Its place among the names."""
-        return NAMES.index(self.name)
-
 
 def doubt_on(
     sides: GateSides, cells: Cells, comparison: Comparison | None, planned: int, drifting: bool
@@ -222,7 +207,7 @@ def doubt_on(
     if comparison is not None and not doubts:
         doubts = [*_of_comparison(comparison), *_of_launches(comparison, planned)]
         doubts += [Doubt("drift")] if drifting else []
-    return sorted(doubts, key=lambda doubt: doubt.rank)
+    return sorted(doubts, key=lambda doubt: NAMES.index(doubt.name))
 
 
 def _not_measured(cells: Cells) -> Iterator[Doubt]:
@@ -329,6 +314,11 @@ class Answer:
     margin: float
     doubt: Doubt | None = None
 
+    @property
+    def ratio(self) -> Estimate | None:
+        """The other side's time over the base's."""
+        return None if self.comparison is None else self.comparison.ratio
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -355,8 +345,8 @@ class Judgement:
         """Those in this state: by their size, and with a doubt by how grave it is."""
         answers = [answer for answer in self.answers if answer.state == state]
         if state in ("broken", "no answer"):
-            return sorted(answers, key=lambda answer: answer.doubt.rank if answer.doubt else 0)
-        return sorted(answers, key=lambda answer: -ratio_of(answer))
+            return sorted(answers, key=lambda answer: NAMES.index(answer.doubt.name) if answer.doubt else 0)
+        return sorted(answers, key=lambda answer: -answer.ratio.value if answer.ratio else -1.0)
 
     @property
     def code(self) -> int:
@@ -369,21 +359,15 @@ class Judgement:
         return PASSED if states == {"no loss"} else UNANSWERED
 
 
-def ratio_of(answer: Answer) -> float:
-    """The other side's time over the base's; 1 where it is not known."""
-    ratio = answer.comparison.ratio if answer.comparison else None
-    return 1.0 if ratio is None else ratio.value
-
-
 def judge(
     plan: GatePlan, run: Observed, margins: Margins, accepted: Collection[str] = (), interrupted: bool = False
 ) -> Judgement:  # fmt: skip
     """The answer to every planned cell, by what was measured on both sides alternately, before it was `interrupted`."""
     manifest = run.manifests[0]
     sides = sides_of(manifest, run.name)
-    verified = unverified(sides, run, plan.cells)
-    refused = (*verified.refused, *(Cause("flaw", (flaw,)) for flaw in run.flaws))
-    software = tuple(text for text in verified.requested if not text.startswith("env:"))  # variables are in the titles
+    requested, others = side_differences(sides, run, plan.cells)
+    refused = (*others, *(Cause("flaw", (flaw,)) for flaw in run.flaws))
+    software = tuple(text for text in requested if not text.startswith("env:"))  # variables are in the titles
     cases = [(case.having(side=SIDES[0]), case.having(side=SIDES[1])) for case in plan.cells]
     of_base, of_other = (planned_cells(run, [pair[number] for pair in cases]) for number in range(2))
     cell_pairs = list(zip(of_base, of_other, strict=True))
@@ -404,7 +388,7 @@ def judge(
         answers.append(_answer(pair, comparison, margin, refused, doubts, most))
     same = equal_sides(sides, run)
     early = unfinished(cell_pairs, experiment) if interrupted else None
-    return Judgement(plan, sides, margins, tuple(answers), verified.requested, refused, tuple(sorted(accepted)), same,
+    return Judgement(plan, sides, margins, tuple(answers), requested, refused, tuple(sorted(accepted)), same,
                      early, run.name, manifest.created)  # fmt: skip
 
 
@@ -418,13 +402,14 @@ def _answer(
     grave = [doubt for doubt in doubts if doubt.name in _VOID]
     if grave:
         return replace(answer, state="broken" if grave[0].name == "broken" else "no answer", doubt=grave[0])
-    if comparison is not None and slower(comparison, margin):
+    loss = None if comparison is None else loses(comparison, margin)
+    if loss:
         return replace(answer, state="loss")
     if doubts:
         return replace(answer, doubt=doubts[0])
     if comparison is None:
         return replace(answer, doubt=Doubt("missing"))
-    if no_slower(comparison, margin):
+    if loss is False:
         return replace(answer, state="no loss")
     why = comparison.why
     if why.kind == "blocks":  # until decided, a side has at most so many launches
@@ -432,16 +417,14 @@ def _answer(
     return replace(answer, doubt=Doubt("too few launches" if comparison.launches_more else "undecided", (why,)))
 
 
-def no_slower(comparison: Comparison, margin: float) -> bool:
-    """Whether there is no loss beyond the margin: the upper bound is within."""
-    ratio = comparison.ratio
-    return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
-
-
-def slower(comparison: Comparison, margin: float) -> bool:
-    """Whether there is a loss beyond the margin: the lower bound exceeds it."""
-    ratio = comparison.ratio
-    return ratio is not None and ratio.interval is not None and ratio.interval[0] > 1 + margin
+def loses(comparison: Comparison, margin: float) -> bool | None:
+    """Whether there is a loss beyond the margin: by the lower bound, or not by the upper one. None: neither says so."""
+    if comparison.ratio is None or comparison.ratio.interval is None:
+        return None
+    lower, upper = comparison.ratio.interval
+    if lower > 1 + margin:
+        return True
+    return False if upper <= 1 + margin else None
 
 
 def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Comparison]:
@@ -457,18 +440,18 @@ def bounded(comparisons: Sequence[Comparison], margins: Margins) -> list[Compari
     of_cells = (bounds_at_any_time if until_decided else bounds)(beyond) if logs else ()
     known = dict(zip(logs, of_cells, strict=True))
     return [
-        _by_bounds(comparison, known[index].moved(math.log1p(margin[index])), len(known), margin[index])
-        if index in known else comparison
+        _by_bounds(comparison, known[index], len(known), margin[index]) if index in known else comparison
         for index, comparison in enumerate(comparisons)
-    ]  # fmt: skip
+    ]
 
 
-def _by_bounds(comparison: Comparison, bounds: Bounds, cells: int, margin: float) -> Comparison:
-    was = comparison.ratio
+def _by_bounds(comparison: Comparison, beyond: Bounds, cells: int, margin: float) -> Comparison:
+    """`beyond`: the bounds of the ratio over that of the margin."""
+    was, bounds = comparison.ratio, Bounds(*(log + math.log1p(margin) for log in beyond))
     assert was is not None
     ratio = in_logarithms(Estimate(bounds.value, (bounds.lower, bounds.upper), was.n), was.resolution)
     bounded = replace(comparison, ratio=ratio, sizes=cells, launches_more=None)
-    if slower(bounded, margin) or no_slower(bounded, margin) or comparison.pair.base.until_decided:
+    if loses(bounded, margin) is not None or comparison.pair.base.until_decided:
         return bounded
     more: int | None = None
     if not hidden_by_clock(ratio, margin):  # blocks that bring the bound nearer to the location than the margin is

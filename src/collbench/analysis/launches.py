@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
@@ -14,7 +13,7 @@ import numpy as np
 from collbench.analysis.bounds import bounds
 from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, stats, welch_freedom
 from collbench.analysis.pairs import Pair
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 
 if TYPE_CHECKING:
     from collbench.analysis.estimate import Floats
@@ -231,12 +230,10 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
 
     def effect(name: str) -> Estimate | None:
         """Of what a turn has under this name, by launch the mean difference of the sides."""
-        differences: dict[int, list[float]] = {launch: [] for launch in launches}
-        for pair in pairs:
-            for launch in common[id(pair)]:
-                base, other = (getattr(cell.turns[launch], name) for cell in (pair.base, pair.other))
-                differences[launch] += [other - base] if None not in (base, other) else []
-        logs = [fmean(values) for values in differences.values() if values]
+        turns = ((launch, getattr(pair.base.turns[launch], name), getattr(pair.other.turns[launch], name))
+                 for pair in pairs for launch in common[id(pair)])  # fmt: skip
+        differences = grouped((launch, other - base) for launch, base, other in turns if None not in (base, other))
+        logs = [fmean(values) for values in differences.values()]
         if len(logs) < FEWEST:
             return None
         return _estimate(fmean(logs), stdev(logs) / math.sqrt(len(logs)), len(logs) - 1, len(logs))
@@ -246,16 +243,12 @@ def duet_effects(pairs: Sequence[Pair]) -> DuetEffects | None:
 
 def _of_start(pairs: Sequence[Pair], common: dict[int, list[int]], launches: Sequence[int]) -> Estimate | None:
     """Half the difference of mean log ratios between launches in which either side was first, with Welch's interval."""
-    first: dict[bool, list[float]] = {True: [], False: []}
-    relative = {id(pair): _relative(pair, common[id(pair)]) for pair in pairs}
-    for launch in launches:
-        for other_first in (True, False):
-            values = [
-                relative[id(pair)][launch] for pair in pairs if launch in relative[id(pair)]
-                and (pair.other.turns[launch].started < pair.base.turns[launch].started) is other_first
-            ]  # fmt: skip
-            if values:
-                first[other_first].append(fmean(values))
+    relative = grouped(
+        ((pair.other.turns[launch].started < pair.base.turns[launch].started, launch), log)
+        for pair in pairs for launch, log in _relative(pair, common[id(pair)]).items()
+    )  # fmt: skip
+    first = {other_first: [fmean(logs) for (started, _), logs in relative.items() if started is other_first]
+             for other_first in (True, False)}  # fmt: skip
     if min(map(len, first.values())) < 2:
         return None
     spreads = [stdev(values) ** 2 / len(values) for values in first.values()]
@@ -277,8 +270,3 @@ def _relative(pair: Pair, launches: Sequence[int]) -> dict[int, float]:
 def _estimate(log: float, error: float, freedom: float, n: int) -> Estimate:
     half = float(stats().t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
     return Estimate(math.exp(log), (math.exp(log - half), math.exp(log + half)), n)
-
-
-def why_in_blocks(cells: Sequence[Cell]) -> dict[str, int]:
-    """By the reason (`schema.record.Alone`), how many launches had no other world beside them."""
-    return dict(sum((cell.alone for cell in cells), Counter[str]()))

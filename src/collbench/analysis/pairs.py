@@ -391,18 +391,15 @@ def alike(pair: Pair, in_blocks: bool) -> Alike:
 def _of_sides(pair: Pair) -> Alike:
     """All launches where both sides were measured in one way; else those of the way with the most launches of both."""
     base, other = pair.base, pair.other
+    whole = Alike(base.medians, other.medians, base.launches, other.launches)
     if not any(apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
-        return _all(base, other)
+        return whole
     each = {way: (_of_way(base, way, pair.free), _of_way(other, way, pair.free)) for way in base.how}
     of_base, of_other = each[max(each, key=lambda way: (min(map(len, each[way])), way))]
     if min(len(of_base), len(of_other)) < FEWEST:
-        return _all(base, other, method_differences(pair))
+        return whole._replace(refused=method_differences(pair))
     left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
     return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], (), left_out)
-
-
-def _all(base: Cell, other: Cell, refused: Differences = ()) -> Alike:
-    return Alike(base.medians, other.medians, base.launches, other.launches, refused)
 
 
 def _of_way(cell: Cell, way: Way, free: frozenset[str]) -> dict[int, float]:
@@ -427,12 +424,11 @@ def method_differences(pair: Pair) -> Differences:
 
 def undisturbed(pair: Pair, in_blocks: bool) -> tuple[Pair, int]:
     """The pair without contended launches, and how many these are: in blocks, of those that both sides have."""
-    base, other = pair.base, pair.other
-    if not base.disturbed and not other.disturbed:
+    of_base, of_other = pair.base.disturbed, pair.other.disturbed
+    if not of_base and not of_other:
         return pair, 0
-    if not in_blocks:
-        number = len(base.disturbed) + len(other.disturbed)
-        return replace(pair, base=base.without(base.disturbed), other=other.without(other.disturbed)), number
-    blocks = base.disturbed | other.disturbed
-    number = len(blocks & {*base.launches} & {*other.launches})
-    return replace(pair, base=base.without(blocks), other=other.without(blocks)), number
+    number = len(of_base) + len(of_other)
+    if in_blocks:
+        of_base = of_other = of_base | of_other
+        number = len(of_base & {*pair.base.launches} & {*pair.other.launches})
+    return replace(pair, base=pair.base.without(of_base), other=pair.other.without(of_other)), number

@@ -66,21 +66,27 @@ def matches(value: Any, pattern: Scalar) -> bool:
 Grid = dict[str, tuple[Scalar, ...] | int]
 
 
-def size_of_grid(grid: Grid) -> int:
-    return math.prod(size if isinstance(size, int) else len(size) for size in grid.values())
+class _OnGrid(_Data, frozen=True, kw_only=True):
+    """What is about some cells of a paper; `grid` spans them."""
+
+    grid: Grid = {}
+
+    @property
+    def total(self) -> int:
+        """How many cells the paper has."""
+        return math.prod(size if isinstance(size, int) else len(size) for size in self.grid.values())
+
+    def coordinates(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
+        """The values on the axes of the grid; those of the side `than` on the axes that name it. None: not in it."""
+        found: list[Scalar] = []
+        for name, values in self.grid.items():
+            value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
+            fitting = [value] if isinstance(values, int) else [choice for choice in values if matches(value, choice)]
+            found += fitting[:1]
+        return tuple(found) if len(found) == len(self.grid) else None
 
 
-def cell_of_grid(grid: Grid, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
-    """The values on the axes of a grid; those of the side `than` on the axes that name it. None: not in the grid."""
-    coordinates: list[Scalar] = []
-    for name, values in grid.items():
-        value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
-        fitting = [value] if isinstance(values, int) else [choice for choice in values if matches(value, choice)]
-        coordinates += fitting[:1]
-    return tuple(coordinates) if len(coordinates) == len(grid) else None
-
-
-class ClaimPart(_Data, frozen=True, kw_only=True):
+class ClaimPart(_OnGrid, frozen=True, kw_only=True):
     """A statement on some cells of a paper: exactly one of `diff_percent`, `more_than` and `than` is the test.
 
     `grid` spans the paper's cells: by axis the values, or how many there are where any will do. What a run has beside
@@ -96,7 +102,6 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
 
     of: Selector
     text: str = ""
-    grid: Grid = {}
     needs: Needs = "all"
     by: Literal["policy", "affinity"] = "policy"
     diff_percent: NumberRange | None = None
@@ -112,15 +117,6 @@ class ClaimPart(_Data, frozen=True, kw_only=True):
             raise ValueError(f"{self.of.workload}: exactly one of diff_percent, more_than, than")
         if self.growth is not None and not (self.faster and self.than is not None and "workers" in self.at):
             raise ValueError(f"{self.of.workload}: growth needs than, and workers among the axes at")
-
-    @property
-    def total(self) -> int:
-        """How many cells the paper has."""
-        return size_of_grid(self.grid)
-
-    def cell(self, of: Any, than: Any = None) -> tuple[Scalar, ...] | None:
-        """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
-        return cell_of_grid(self.grid, of, than)
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -198,22 +194,17 @@ class PaperPlan(_Data, frozen=True, kw_only=True):
         return (self.plan, self.otherwise) if self.otherwise else (self.plan,)
 
 
-class Exhibit(_Data, frozen=True, kw_only=True):
+class Exhibit(_OnGrid, frozen=True, kw_only=True):
     """A table or figure of a paper, and its cells: those `of` a selector, on a grid of so many."""
 
     name: str
     about: str
     of: tuple[Selector, ...]
-    grid: Grid = {}
-
-    @property
-    def total(self) -> int:
-        return size_of_grid(self.grid)
 
     def cell(self, item: Item) -> tuple[Scalar, ...] | None:
         """Which of its cells this is; None: none, or it is on the host."""
         taken = not item.case.where.on_host and any(way.takes(item) for way in self.of)
-        return cell_of_grid(self.grid, item) if taken else None
+        return self.coordinates(item) if taken else None
 
 
 class Paper(_Data, frozen=True, kw_only=True):
@@ -383,18 +374,16 @@ def _by_place(
     runs: Sequence[Observed], programs: Sequence[str], refused: dict[tuple[str, str], str]
 ) -> tuple[dict[Where, list[Opposed]], dict[Where, list[Opposed]]]:  # fmt: skip
     """Programs in containers against the host, and far from their memory or GPU against near, by the container."""
-    beside: dict[Where, list[Opposed]] = {}
-    far: dict[Where, list[Opposed]] = {}
+    beside, far = list[Opposed](), list[Opposed]()
     for run, workload in product(runs, programs):
         of_workload = replace(run, cells={case: cell for case, cell in run.cells.items() if case.workload == workload})
         if {case.where.on_host for case in of_workload.cells} == {True, False}:
-            for opposition in _of_factor(of_workload, "policy", (), refused):
-                if opposition.base.case.where.on_host:
-                    beside.setdefault(_place(opposition.other.case.where), []).append(opposition)
+            of_policy = _of_factor(of_workload, "policy", (), refused)
+            beside += (opposition for opposition in of_policy if opposition.base.case.where.on_host)
         if {case.where.affinity for case in of_workload.cells} == {"near", "far"}:
-            for opposition in _of_factor(of_workload, "affinity", ("near", "far"), {}):
-                far.setdefault(_place(opposition.base.case.where), []).append(opposition)
-    return beside, far
+            far += _of_factor(of_workload, "affinity", ("near", "far"), {})
+    return (grouped((_place(opposition.other.case.where), opposition) for opposition in beside),
+            grouped((_place(opposition.base.case.where), opposition) for opposition in far))  # fmt: skip
 
 
 def _of_factor(

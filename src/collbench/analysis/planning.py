@@ -19,7 +19,7 @@ from collbench.analysis.bounds import ALPHA, Launches, excluded, fewest_wins, in
 from collbench.analysis.compare import CHANCE, MARGIN, NORMAL, Comparison, compare
 from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, stats
 from collbench.analysis.factors import FACTORS
-from collbench.analysis.gate import bounded, no_slower, slower
+from collbench.analysis.gate import bounded, loses
 from collbench.analysis.pairs import Pair, alike, apart, opposed, undisturbed
 from collbench.analysis.results import Cell, grouped
 from collbench.schema.axes import AXES
@@ -189,9 +189,8 @@ _OTHERS = ("image", *(axis.spelled for axis in AXES.values() if axis.kind in ("w
 
 @dataclass(frozen=True)
 class PairStatus:
-    """A comparison by a factor, and what is known of it."""
+    """A comparison, and what is known of it."""
 
-    factor: str
     comparison: Comparison
     state: PairState
 
@@ -216,10 +215,10 @@ def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
     return {name: pairs for name, pairs in pairs_of.items() if pairs}
 
 
-def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[PairStatus]:
+def standing(cells: Sequence[Cell], blocks: int, most: int) -> list[PairStatus]:
     """Every comparison of these cells after so many blocks of at most so many; those of a question at once."""
-    return [PairStatus(name, comparison, state_of(comparison, blocks, most, margin))
-            for name, pairs in questions(cells).items() for comparison in compare(pairs, margin)]  # fmt: skip
+    return [PairStatus(comparison, state_of(comparison, blocks, most, MARGIN))
+            for pairs in questions(cells).values() for comparison in compare(pairs)]  # fmt: skip
 
 
 def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Margins) -> list[PairStatus]:
@@ -228,9 +227,9 @@ def standing_of_sides(cells: Sequence[Cell], blocks: int, most: int, margins: Ma
     for comparison in bounded(compare(opposed(cells, FACTORS["side"])), margins):
         margin = margin_of(margins, comparison.pair.base.case)
         judged = comparison if comparison.verdict == "not comparable" else replace(comparison, verdict="unclear")
-        decided = no_slower(comparison, margin) or slower(comparison, margin)
-        state: PairState = "decided" if decided else state_of(judged, blocks, most, margin)
-        statuses.append(PairStatus("side", comparison, state))
+        undecided = loses(comparison, margin) is None
+        state: PairState = state_of(judged, blocks, most, margin) if undecided else "decided"
+        statuses.append(PairStatus(comparison, state))
     return statuses
 
 
@@ -287,23 +286,10 @@ def next_block(
 
     `compared` are both sides of every comparison, each a place and what is measured there.
     """
-    here: dict[PlaceKey, set[CaseKey]] = {}
-    for place, subject in still_open:
-        here.setdefault(place, set()).add(subject)
-    joined = {place: place for place in here}
-
-    def group(place: PlaceKey) -> PlaceKey:
-        while joined[place] != place:
-            joined[place] = place = joined[joined[place]]
-        return place
-
-    for base, other in {(base, other) for (base, _), (other, _) in compared}:
-        if base in here and other in here:
-            joined[group(base)] = group(other)
-    of_group: dict[PlaceKey, set[CaseKey]] = {}
-    for place, subjects in here.items():
-        of_group.setdefault(group(place), set()).update(subjects)
-    return {
-        place: OpenAtPlace(frozenset(subjects), frozenset(of_group[group(place)] - subjects))
-        for place, subjects in here.items()
-    }
+    here = {place: frozenset(subjects) for place, subjects in grouped(still_open).items()}
+    group_of = {place: frozenset({place}) for place in here}  # places that are compared, also over others
+    for base, other in {(base, other) for (base, _), (other, _) in compared if base in here and other in here}:
+        group = group_of[base] | group_of[other]
+        group_of |= dict.fromkeys(group, group)
+    open_in = {group: frozenset[CaseKey]().union(*(here[place] for place in group)) for group in {*group_of.values()}}
+    return {place: OpenAtPlace(subjects, open_in[group_of[place]] - subjects) for place, subjects in here.items()}

@@ -300,8 +300,3 @@ def _times(cells: Mapping[str, Cell]) -> StepTimes | None:
     alone = together([cells[ALONE]], in_blocks=True) if ALONE in cells else None
     return StepTimes(centre(step), centre(compute), centre(step - compute),
                      centre(alone[:, 0]) if alone is not None and alone.size else None)  # fmt: skip
-
-
-def training_of(case: Case) -> Case:
-    """The case without its place, as far as steps at several places are one training: with its ranks."""
-    return case.without(("engine", "image", "policy", "isolation", "affinity", "seccomp"))

@@ -154,15 +154,6 @@ _COLUMNS = {"case": "l", "fact": "l", "launch": "q", "median": "d", "mean": "d",
             "kept": "b"}  # fmt: skip
 
 
-class NotLoaded(NamedTuple):
-    """A library file that a plan gives, and the one in its place, if it is known, with their SHA-256."""
-
-    path: str
-    sha256: str
-    loaded: str
-    sha256_loaded: str
-
-
 class Origin(NamedTuple):
     """What holds for all rows of a run: the spacing of the times (s) that its clock could show, 0 where not known.
 
@@ -336,8 +327,11 @@ class Cell:
         return {note for facts in self.facts for note in facts.notes}
 
     @property
-    def not_loaded(self) -> NotLoaded | None:
-        """A library file that its ranks were given, and say that they did not load; None: there is none."""
+    def not_loaded(self) -> tuple[str, str, str, str] | None:
+        """A library file that its ranks were given and did not load, and the one in its place; None: there is none.
+
+        Path and SHA-256 of either, empty where they are not known.
+        """
         where = self.case.where
         software = self.results.origin.software.get((where.image, where.side, where.on_host))
         if software is None or not self.case["backend"]:  # programs are processes of their own, which say nothing
@@ -347,7 +341,7 @@ class Cell:
         for loaded in filter(None, map(read, sorted(self.notes))):
             if loaded.name in given and loaded.sha256 not in software.files.values():
                 instead = used if used is not None and not loaded.path else loaded
-                return NotLoaded(*given[loaded.name], instead.path or "", instead.sha256 or "")
+                return (*given[loaded.name], instead.path or "", instead.sha256 or "")
         return None
 
     @property

@@ -18,6 +18,7 @@ from collbench.bindings.gpu.device import (
     buffer_of,
     copy_step,
     host_blocks,
+    issued,
     no_room,
     wait_step,
 )
@@ -59,7 +60,7 @@ from collbench.errors import LibraryError, Unsupported
 from collbench.machine.launcher import set_own
 from collbench.schema.axes import DTYPES, CtaPolicy, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.loop import Call, Halt, Stage
+from collbench.timing.loop import Call, Halt
 
 T = TypeVar("T")
 
@@ -317,8 +318,7 @@ class NcclSession(DeviceMpiSession):
         prepared = self._allocated(binder, arguments)
         direct = DIRECT.get(row.name) in {call.function for call in prepared.c or ()}
         observe = partial(self._log.observe, self._reread, notes=function_notes(row.name, direct))
-        wait = device.native(C("cudaStreamSynchronize", device.stream))
-        completion = Stage(device.synchronize, None if wait is None else (wait,))
+        completion = issued(device, wait_step(device))
         symbols = first_of(self._nccl.native, device.native)
         call = make_call(prepared, symbols, (arguments,), completion, device.stopwatch(), self._halt)
         if not case.graph:

@@ -6,6 +6,7 @@ and the dialect of torch are here, too: `torch-nccl` has the same.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -27,6 +28,7 @@ from collbench.bindings.spec import (
     Session,
     World,
     WorldSettings,
+    allgather,
     binder_of,
     numpy_dtype,
     operation_of,
@@ -126,14 +128,14 @@ def missing_torch() -> str | None:
     return None
 
 
-def torch_version() -> str:
-    """Of the installed package, without importing it."""
+def torch_library(name: str) -> Library:
+    """The installed package, under this name, without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return "unknown"
+    spec, number = importlib.util.find_spec("torch"), "unknown"
+    with contextlib.suppress(PackageNotFoundError):
+        number = version("torch")
+    return Library(name=name, version=number, path=spec.origin if spec else None)
 
 
 def join(backend: str, dist: Any, started_by: launcher.Launcher, options: WorldSettings) -> tuple[ThreadLevel, Any]:
@@ -182,10 +184,8 @@ def _meeting_place(dist: Any, timeout: timedelta) -> tuple[Any, int, int]:
 
 def _address(world: World | None) -> str:
     """Of rank 0, for the others: the loopback where all ranks share a host."""
-    names = None if world is None else world.gather(socket.gethostname())
-    name = names[0] if names is not None and len(set(names)) > 1 else None
-    name = name if world is None else world.bcast(name)
-    return "127.0.0.1" if name is None else socket.gethostbyname(name)
+    names: list[str] = [] if world is None else allgather(world, socket.gethostname())
+    return socket.gethostbyname(names[0]) if len(set(names)) > 1 else "127.0.0.1"
 
 
 OP = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
@@ -285,8 +285,7 @@ class TorchGlooBackend(TorchBackend):
 
     def libraries(self) -> tuple[Library, ...]:
         """torch; gloo is compiled into it."""
-        spec = importlib.util.find_spec("torch")
-        return (Library(name="torch (gloo)", version=torch_version(), path=spec.origin if spec else None),)
+        return (torch_library("torch (gloo)"),)
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         import torch

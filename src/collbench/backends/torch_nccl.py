@@ -6,14 +6,13 @@ Control plane, alignment and the messages of a parameter server go over gloo: to
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Literal
 
-from collbench.backends.torch_gloo import TorchArguments, TorchBackend, TorchSession, join, missing_torch, torch_version
+from collbench.backends.torch_gloo import TorchArguments, TorchBackend, TorchSession, join, missing_torch, torch_library
 from collbench.bindings.gpu.assignment import CUDA_VARIABLES, agree, assign_gpus, on_all
 from collbench.bindings.gpu.device import load, loaded
 from collbench.bindings.gpu.nccl import (
@@ -276,11 +275,9 @@ class TorchNcclBackend(TorchBackend):
     def libraries(self) -> tuple[Library, ...]:
         import torch
 
-        spec = importlib.util.find_spec("torch")
-        library = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
         nccl = nccl_of(torch)
         has = library_settings(nccl.call)
-        return (library, Library(name="NCCL", version=nccl.version, path=nccl.path, settings=has))
+        return (torch_library("torch"), Library(name="NCCL", version=nccl.version, path=nccl.path, settings=has))
 
     def run(self, options: WorldSettings, body: Callable[[Session], None]) -> None:
         """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""

@@ -13,7 +13,6 @@ import signal
 import warnings
 from collections.abc import Callable
 from functools import cache, cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from collbench.bindings.spec import (
 from collbench.collectives.row import C, Collective, CollectiveCase
 from collbench.errors import BackendUnavailable, RequestError, Unsupported, WorldMismatch, to_install
 from collbench.machine import launcher
+from collbench.machine.cgroup import text_of
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import DTYPES, THREAD_LEVELS, Op, ThreadLevel
 from collbench.schema.manifest import Library
@@ -94,10 +94,7 @@ def version_line(mpi: Any) -> str:
 @cache
 def library_path() -> str | None:
     """Path of the libmpi in this process, from the memory map (it is not in the global symbol table)."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+    maps = text_of("/proc/self/maps") or ""
     match = re.search(r"(/\S*/libmpi(?:ch)?(?:_abi)?\.so[.\d]*)$", maps, re.MULTILINE)
     return match[1] if match else None
 
@@ -286,8 +283,10 @@ def signals_of(mpi: Any) -> Signals:
 
 
 class MpiBackend(Backend):
-    """A backend over MPI. A subclass has a name and a summary; `session` is one rank."""
+    """MPI on host memory, and what all backends over MPI have in common; `session` is one rank."""
 
+    name = "mpi"
+    summary = "MPI on host memory: the library's C functions, or mpi4py"
     session: type[MpiSession] = MpiSession
     ops: tuple[Op, ...] = ("sum", "prod", "min", "max")
     variables: tuple[str, ...] = (

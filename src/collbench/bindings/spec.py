@@ -157,10 +157,9 @@ class Buffer(Protocol):
     and is complete on return.
     """
 
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
     def load(self, block: int, start: int, stop: int) -> Array: ...
     def store(self, block: int, start: int, values: Array) -> None: ...
 
@@ -191,10 +190,7 @@ def page_aligned(blocks: int, count: int, dtype: str) -> Array:
 
 def available_bytes() -> int | None:
     """What can be allocated without swapping, within the cgroup's limit; None where the kernel does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        lines = []
+    lines = (cgroup.text_of("/proc/meminfo") or "").splitlines()
     limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     free = cgroup.memory_left()
     return min((*limits, *(() if free is None else (free,))), default=None)
@@ -336,7 +332,7 @@ def _stage_of(part: Part, symbols: Symbols) -> Stage:
 
 
 class Session(Protocol):
-    """One rank's open backend. Defaults: calls report their own errors, and end with the process."""
+    """One rank's open backend. Defaults: no collectives; calls report their own errors, and end with the process."""
 
     world: World  # the control plane
     signals: Signals  # to line ranks up
@@ -357,6 +353,7 @@ class Session(Protocol):
 
         Raises Unsupported: this backend does not have the case; MemoryError: the buffers do not fit.
         """
+        raise Unsupported(f"{row.name}: needs a communication library")
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Whether an error of the library means that another rank is gone; False where its launcher ends the job."""

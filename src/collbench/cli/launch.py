@@ -319,15 +319,15 @@ def perform(
     extends = before is not None and before is not plan
     if before is not None:
         resumed = until.resumed_run(before, folder)
-        complete = len(finished(expanded, resumed.writer.before)) == len(expanded.order)
+        complete = len(finished(expanded, resumed.before)) == len(expanded.order)
         why = "every launch of this plan is recorded, so nothing is started" if complete else ""
         if extends and not complete:
             why = until.nothing_to_decide(expanded, resumed, purpose.standing)
         if why:
             flags.note(f"# {folder}: {why}")
-            resumed.writer.close()
-            resumed.writer.verify()
-            return list(resumed.writer.before)
+            resumed.close()
+            resumed.verify()
+            return list(resumed.before)
     else:
         try:
             refuse_unusable(folder)
@@ -336,7 +336,7 @@ def perform(
             raise
     with contextlib.ExitStack() as held:
         if resumed is not None:
-            held.callback(resumed.writer.close)
+            held.callback(resumed.close)
         with looking(plan):
             prepared = prepare(expanded, check, held=held)
         writer, manifest = _opened(prepared, folder, resumed)
@@ -345,15 +345,16 @@ def perform(
     return records
 
 
-def _opened(prepared: PreparedCampaign, folder: Path, resumed: until.ResumedRun | None) -> tuple[RunWriter, Manifest]:
+def _opened(prepared: PreparedCampaign, folder: Path, resumed: RunWriter | None) -> tuple[RunWriter, Manifest]:
     """The run that is written, new or begun, and what its manifest says from now on."""
     manifest = campaign.campaign_manifest(prepared, tuple(sys.argv))
     if resumed is None:
         return RunWriter(folder, manifest), manifest
-    until.refuse_other_software(resumed.manifest, manifest, folder)
+    before = read_manifest(folder)
+    until.refuse_other_software(before, manifest, folder)
     if others := add_hosts(folder, manifest.hosts):
         flags.note(f"# hosts that had no part in the run before: {', '.join(host.name for host in others)}")
-    return resumed.writer, msgspec.structs.replace(manifest, plan=resumed.manifest.plan)
+    return resumed, msgspec.structs.replace(manifest, plan=before.plan)
 
 
 def _launched(

@@ -254,7 +254,7 @@ def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: LaunchPart
     if part is not None:
         cases = tuple(case for case in cases if any(identity in part.measured for identity in case.identities))
         start += CASE * len(part.brief)
-    cores = len({core for slot in placement.slots for core in slot.cores})
+    cores = len(placement.cores)
     by_torch = any(workloads.get(case.case.workload).distributed if isinstance(case, ProgramCase)
                    else "torch" in backends.get(case.backend).packages for case in cases)  # fmt: skip
     if cell.ranks > 1 and by_torch:  # its ranks, and what starts them, import torch

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
@@ -168,14 +168,7 @@ def _said(pairs: Sequence[PairStatus], most: int, ended: bool = False) -> str:
 # Runs that are continued ---------------------------------------------------------------------------------------------
 
 
-class ResumedRun(NamedTuple):
-    """A run that is gone on with, and that nobody else writes meanwhile."""
-
-    manifest: Manifest
-    writer: RunWriter
-
-
-def resumed_run(plan: Plan, where: Path) -> ResumedRun:
+def resumed_run(plan: Plan, where: Path) -> RunWriter:
     """The run in a folder, opened to be gone on with; RequestError of one made with another plan or command."""
     manifest = read_manifest(where)
     if manifest.experiment is None:
@@ -189,7 +182,7 @@ def resumed_run(plan: Plan, where: Path) -> ResumedRun:
         more = f"; and {len(changed) - _TOLD} more keys" if len(changed) > _TOLD else ""
         raise RequestError(f"--resume {where}: was made with another plan ({'; '.join(changes)}{more}). Use that plan, "
                            "or begin a run with --out.")  # fmt: skip
-    return ResumedRun(manifest, RunWriter.resume(where))
+    return RunWriter.resume(where)
 
 
 def _as_json(value: object) -> str:
@@ -199,15 +192,11 @@ def _as_json(value: object) -> str:
 def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
     """RequestError unless images and environments are the same: a run is one experiment."""
     for kind in ("images", "environments"):
-        old, new = (
-            {(image.side, image.name): {part: getattr(image, part) for part in _SOFTWARE}
-             for image in getattr(manifest.experiment, kind)}
-            for manifest in (before, now)
-        )  # fmt: skip
-        for (side, name), was in old.items():
-            has = new.get((side, name), dict.fromkeys(_SOFTWARE))
-            if parts := [part for part in _SOFTWARE if was[part] != has[part]]:
-                image = f"{kind.removesuffix('s')} {name}{f' of side {side}' if side else ''}"
+        new = {(image.side, image.name): image for image in getattr(now.experiment, kind)}
+        for was in getattr(before.experiment, kind):
+            has = new.get((was.side, was.name))  # None: it is there no more
+            if parts := [part for part in _SOFTWARE if getattr(was, part) != getattr(has, part, None)]:
+                image = f"{kind.removesuffix('s')} {was.name}{f' of side {was.side}' if was.side else ''}"
                 raise RequestError(f"--resume {where}: {image} has changed since the run began ({', '.join(parts)}). "
                                    "Two builds in one run would be compared as one; begin a run with "
                                    "--out.")  # fmt: skip
@@ -306,12 +295,13 @@ def closed(
     return frozenset((launch.cell, launch.number) for launch in expanded.order if launch.number in over)
 
 
-def nothing_to_decide(expanded: ExpandedPlan, resumed: ResumedRun, standing: StandingOf) -> str:
+def nothing_to_decide(expanded: ExpandedPlan, resumed: RunWriter, standing: StandingOf) -> str:
     """Why more launches than the run has would decide nothing, so that it stays as it is; empty where they may."""
-    most, end, records = expanded.plan.launches, resumed.manifest.experiment, resumed.writer.before
+    manifest, most, records = read_manifest(resumed.directory), expanded.plan.launches, resumed.before
+    end = manifest.experiment
     if end is not None:
         end = msgspec.structs.replace(end, launches=most, until=expanded.plan.until)
-    now = msgspec.structs.replace(resumed.manifest, experiment=end)
+    now = msgspec.structs.replace(manifest, experiment=end)
     measured, lines = max((record.launch for record in records), default=-1) + 1, list[str]()
     if measured < (some_from(now) or 0):
         return ""

@@ -25,14 +25,8 @@ class Arguments(Protocol):
     root: int
     count: int
     in_place: bool
-
-    @property
-    def send(self) -> Any:
-        """[blocks.send, count] elements to send."""
-
-    @property
-    def recv(self) -> Any:
-        """[blocks.recv, count] elements to receive into."""
+    send: Any  # [blocks.send, count] elements to send
+    recv: Any  # [blocks.recv, count] elements to receive into
 
 
 class MpiArguments(Arguments, Protocol):
@@ -42,10 +36,7 @@ class MpiArguments(Arguments, Protocol):
     datatype: Any
     op: Any
     IN_PLACE: Any
-
-    @property
-    def status(self) -> Any:
-        """A status object that outlives the call."""
+    status: Any  # an object that outlives the call
 
     def buffer(self, blocks: int) -> Any:
         """Another buffer [blocks, count] than `send` and `recv`."""

@@ -9,7 +9,6 @@ import contextlib
 import json
 import math
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -346,15 +345,13 @@ def _folder_in(site: SlurmSite) -> Iterator[tuple[Path | None, Finding]]:
     parent = Path(site.folder)
     try:
         parent = next(folder for folder in (parent, *parent.parents) if folder.is_dir())
-        made = Path(tempfile.mkdtemp(prefix="collbench-doctor-", dir=parent))
+        made = tempfile.TemporaryDirectory(prefix="collbench-doctor-", dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
         yield None, _fails(site.folder, f"{parent} cannot be written to: {error.strerror}", _NO_RECORDS,
                            "folder in the site file: one that you can write to")  # fmt: skip
         return
-    try:
-        yield made, Finding(f"{site.folder} can be written to here")
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    with made as folder:
+        yield Path(folder), Finding(f"{site.folder} can be written to here")
 
 
 #: Longest waits (s): for nodes, because a queue may be full, and then nothing is known; for what a node says of itself

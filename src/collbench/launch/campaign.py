@@ -195,12 +195,12 @@ class _Campaign:
         first = group.launches[0]
         order = _order_of(expanded, replace(first, only=None))
         with read_around(self.sink, group.launches, cores_here(first.cell, expanded.placements[first.cell])):
-            outcomes, refused = run_together(group, assignments, order, levels, check)
-        for launch, collector, outcome in zip(group.launches, collectors, outcomes, strict=True):
-            if refused is None and launch in group.kept:
-                collector.finish(outcome.transport, outcome.failure)
+            worlds, refused = run_together(group, assignments, order, levels, check)
+        for world, collector in zip(worlds, collectors, strict=True):
+            if refused is None and world.launch in group.kept:
+                collector.finish(world.transport, world.failure)
         check()
-        if refused is None and any(isinstance(outcome.failure, LaunchLost) for outcome in outcomes):
+        if refused is None and any(isinstance(world.failure, LaunchLost) for world in worlds):
             for session in sessions.values():  # the last launch has no next one, before which this would come out
                 session.ready()
         return refused

@@ -18,7 +18,7 @@ from typing import Literal
 
 from collbench.errors import Interrupted
 from collbench.launch.expansion import Group
-from collbench.launch.live_world import LaunchTask, LiveWorld, Outcome, without_measure
+from collbench.launch.live_world import LaunchTask, LiveWorld, without_measure
 from collbench.launch.waiting import LONGEST_PASS, StopCheck, limits_of
 from collbench.schema.case import Alignment, Case
 from collbench.schema.plan import Plan
@@ -56,11 +56,11 @@ Round = Mapping[LiveWorld, Turn]
 
 def run_together(
     group: Group, assignments: Sequence[LaunchTask], order: Sequence[Case], levels: dict[Case, float], check: StopCheck
-) -> tuple[list[Outcome], Alone | None]:
+) -> tuple[list[LiveWorld], Alone | None]:
     """Perform launches at once; a single one, without turns. Nothing of them is left when this returns or raises.
 
     The `assignments` of the group's launches each measure some cases of `order`. `levels` are the times (log of s) of
-    the reference in other groups of the block, by case. Returns how launches ended, in their order, or why they cannot
+    the reference in other groups of the block, by case. Returns the worlds as they ended, or why they cannot
     live at once: then nothing was kept. Raises Interrupted, after which what was measured has been kept.
     """
     worlds = [LiveWorld(assignment, len(assignments) - 1) for assignment in assignments]
@@ -80,10 +80,11 @@ def run_together(
                     time.sleep(ENDING if len(worlds) > 1 else max(world.pause for world in running))
         except Interrupted as error:
             interrupted = error
-        outcomes = [world.end(refused is None and world.launch in group.kept, interrupted) for world in worlds]
+        for world in worlds:
+            world.end(refused is None and world.launch in group.kept, interrupted)
     if interrupted is not None:
         raise interrupted
-    return outcomes, refused
+    return worlds, refused
 
 
 class _Conversation:

@@ -16,7 +16,7 @@ from collbench.errors import PlanError
 from collbench.launch import cells, engines, launchers
 from collbench.launch import placement as policies
 from collbench.launch.cells import Launch, LaunchCell, LaunchPart, communicates
-from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, WorldSpec, lacking, step_of, steps_of
+from collbench.launch.engines.spec import Engine, Sharing, Site, Stack, WorldSpec, lacking, steps_of
 from collbench.launch.folders import Folders, Storage, driver_identity, user_inside
 from collbench.launch.launchers import PROCESS, RankLauncher
 from collbench.launch.overrides import check_overrides
@@ -133,7 +133,7 @@ def chosen_in(expanded: ExpandedPlan) -> tuple[Chosen, ...]:
     choices: list[Chosen] = []
     for cell, placement in expanded.placements.items():
         if plan.device == "gpu":
-            uuids = [slot.gpu for slot in placement.slots if slot.gpu is not None]
+            uuids = placement.gpus
             if not uuids:  # benchmarks that are skipped where there is no GPU
                 continue
             choice = describe_gpus(machine, cell.gpus, uuids)
@@ -393,15 +393,16 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     engine = engines.get(cell.engine)
     if engine.starts_ranks:
         return ()
-    containers = {rank: box.name if engine.makes_containers else facts.container()
-                  for box in placement.boxes for rank in box.ranks}  # fmt: skip
-    return tuple(Place(container=containers[rank], cores=format_spans(slot.cores), gpu=slot.gpu)
-                 for rank, slot in enumerate(placement.slots))  # fmt: skip
+    return tuple(Place(container=box.name if engine.makes_containers else facts.container(),
+                       cores=format_spans(slot.cores), gpu=slot.gpu)
+                 for box in placement.boxes for slot in box.slots)  # fmt: skip
 
 
 def sharing_of(cell: LaunchCell) -> Sharing:
     """What the boxes of a cell share; everything where they isolate nothing."""
-    return Sharing() if cell.isolation is None else step_of(engines.get(cell.engine).ladder, cell.isolation).sharing
+    if cell.isolation is None:
+        return Sharing()
+    return next(step.sharing for step in engines.get(cell.engine).ladder if step.name == cell.isolation)
 
 
 def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:

@@ -248,14 +248,6 @@ class LaunchTask:
         return frozenset(self.order)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a launch ended: the transport that its library printed, and why it failed (None: it did not)."""
-
-    transport: str | None
-    failure: LaunchFailed | None
-
-
 def without_measure(case: Case) -> Case:
     """The same for all measures of an execution."""
     return case.without(("measure",))
@@ -265,13 +257,15 @@ def without_measure(case: Case) -> Case:
 class LiveWorld:
     """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
 
-    `duets` are the turns of its cases that all worlds beside it completed, `broken` (`without_measure`) those that it
-    ended without; other cases of a world in turns have no record. Until `close` it may hold boxes and folders.
+    `transport` is the one that its library printed, known at the `end`. `duets` are the turns of its cases that all
+    worlds beside it completed, `broken` (`without_measure`) those that it ended without; other cases of a world in
+    turns have no record. Until `close` it may hold boxes and folders.
     """
 
     assignment: LaunchTask
     others: int = 0
     failure: LaunchFailed | None = None
+    transport: str | None = None
     over: bool = False
     stands: Case | None = None
     duets: dict[Case, Duet] = field(default_factory=dict)
@@ -398,20 +392,20 @@ class LiveWorld:
     def give_up(self, reason: str) -> None:
         self._fail(self._failed(reason))
 
-    def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> Outcome:
+    def end(self, keep: bool = True, interrupted: Interrupted | None = None) -> None:
         """Remove its boxes, and `keep` its records, which may raise anything. `close` removes its folders."""
         self._remove(interrupted)
         if self._at is None:
-            return Outcome(None, self.failure)
+            return
         of, cell = self.assignment, self.launch.cell
         if self.failure is not None and self._quotes:
             quiet, starts = self._launcher.quiet, engines.get(cell.engine).starts_ranks
             quoted = self._log.message or ("" if starts else self._log.library_message(quiet))
             self.failure = self.failure.saying(f"{self.failure}{quoted}")
-        transport = of.stack.launcher.transport(self._log.lines, tuple(len(box.ranks) for box in of.placement.boxes))
+        boxes = tuple(len(box.ranks) for box in of.placement.boxes)
+        self.transport = of.stack.launcher.transport(self._log.lines, boxes)
         if keep:
-            self._read(self._at.out, transport)
-        return Outcome(transport, self.failure)
+            self._read(self._at.out)
 
     def close(self, *how: Any) -> None:
         """Remove what is left of it, as `contextlib.ExitStack.push` calls it: boxes, its link, folders."""
@@ -420,7 +414,7 @@ class LiveWorld:
         finally:
             self._held.__exit__(*how)
 
-    def _read(self, out: Path, transport: str | None) -> None:
+    def _read(self, out: Path) -> None:
         """Keep its records, the last one with how it ended, which is known when all are read."""
         expected, keep = self.assignment.expected, self.assignment.keep
         count, last, reason = 0, None, ""
@@ -429,7 +423,7 @@ class LiveWorld:
                 reason = str(collected)
             elif (with_turns := self._with_turns(collected)) is not None:
                 if last is not None:
-                    keep(last, transport, None)
+                    keep(last, self.transport, None)
                 count, last = count + 1, with_turns
         if not reason and self.over and count < len(expected):
             reason = f"ended early, with {count} of {len(expected)} cases"
@@ -442,7 +436,7 @@ class LiveWorld:
             shortage = shortage or nccl_shortage(cell, of.placement, of.stack, output)
             self.failure = self.failure if shortage is None else self.failure.saying(f"{self.failure}; {shortage}")
         if last is not None:
-            keep(last, transport, self.failure)
+            keep(last, self.transport, self.failure)
 
     def _with_turns(self, collected: CollectedRecord) -> CollectedRecord | None:
         """The record with how it was measured; None: a world beside it did not complete the case, so it is no pair."""

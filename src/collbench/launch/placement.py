@@ -322,9 +322,8 @@ class Placement:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Slots by rank."""
-        by_rank = {rank: slot for box in self.boxes for rank, slot in zip(box.ranks, box.slots, strict=True)}
-        return tuple(by_rank[rank] for rank in sorted(by_rank))
+        """Slots by rank: an MPI numbers its ranks box by box."""
+        return tuple(slot for box in self.boxes for slot in box.slots)
 
     @property
     def cores(self) -> frozenset[int]:

@@ -61,10 +61,8 @@ def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
     seconds = {}
     for unified, folder in _groups(root, "cpu"):
         name, unit = ("throttled_usec", 1e-6) if unified else ("throttled_time", 1e-9)
-        for line in (text_of(folder / "cpu.stat") or "").splitlines():
-            key, _, value = line.partition(" ")
-            if key == name and value.isdecimal():
-                seconds[str(folder)] = int(value) * unit
+        if match := re.search(rf"^{name} (\d+)$", text_of(folder / "cpu.stat") or "", re.MULTILINE):
+            seconds[str(folder)] = int(match[1]) * unit
     return seconds
 
 

@@ -269,10 +269,8 @@ def is_oversubscribed(facts: Iterable[RankFacts]) -> bool:
 
 def cpu_stall_seconds() -> float | None:
     """Seconds in which some task waited for a CPU, since boot (PSI); None where the kernel does not say."""
-    for line in (text_of("/proc/pressure/cpu") or "").splitlines():
-        if line.startswith("some"):
-            return int(line.rpartition("total=")[2]) * 1e-6
-    return None
+    some = re.search(r"^some .*\btotal=(\d+)", text_of("/proc/pressure/cpu") or "", re.MULTILINE)
+    return int(some[1]) * 1e-6 if some else None
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from collbench.analysis.bounds import ALPHA
 from collbench.analysis.compare import Comparison, differing_questions
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.launches import MENTIONED, SLOW, Unequal, duet_effects, only_waited, unequal, why_in_blocks
+from collbench.analysis.launches import MENTIONED, SLOW, Unequal, duet_effects, only_waited, unequal
 from collbench.analysis.launches import dependent as launches_dependent
 from collbench.analysis.options import questions
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Flaw, Observed, Shortage
 from collbench.report import headings
 from collbench.report.headings import differing, image_and_place, row_words, size_text
@@ -44,10 +45,7 @@ MOST_VALUES = 3
 
 def each_once(remarks: Iterable[tuple[str, str]], between: str = ", ") -> list[str]:
     """`a GPU was throttled (host, multi strict)`: of lines and places each line with all places that it is true of."""
-    places: dict[str, dict[str, None]] = {}
-    for line, place in remarks:
-        places.setdefault(line, {})[place] = None
-    return [f"{line} ({between.join(names)})" for line, names in places.items()]
+    return [f"{line} ({between.join(dict.fromkeys(places))})" for line, places in grouped(remarks).items()]
 
 
 # Cells of a table.
@@ -58,7 +56,7 @@ def cautions(cells: Sequence[Cell]) -> list[str]:
     lines: list[tuple[str, str]] = []
     for cell in cells:
         lost = (f"{'failed' if cell.failed else 'skipped'}: {reason}" for reason in sorted(cell.reasons))
-        lines += [(line, image_and_place(cell)) for line in (*sorted(cell.notes), *_disturbed(cell), *lost)]
+        lines += [(line, image_and_place(cell.case)) for line in (*sorted(cell.notes), *_disturbed(cell), *lost)]
     return each_once(lines) + often_late(cells) + waited(cells) + in_blocks(cells)
 
 
@@ -75,19 +73,17 @@ def _disturbed(cell: Cell) -> list[str]:
 
 def in_blocks(cells: Sequence[Cell]) -> list[str]:
     """A line for each reason why measurements were no duets, with how many had it."""
+    reasons = sum((cell.alone for cell in cells), Counter[str]())
     measured = sum(len(cell.medians) for cell in cells)
     return [f"{number} of {counted(measured, 'measurement')} in blocks, not as duets: {ALONE[reason]}"
-            for reason, number in why_in_blocks(cells).items() if reason in ALONE]  # fmt: skip
+            for reason, number in reasons.items() if reason in ALONE]  # fmt: skip
 
 
 def failed(cells: Sequence[Cell]) -> list[str]:
     """A line for each place in which launches failed: of its cell with most of them how many, and one reason."""
-    worst: dict[str, Cell] = {}
-    for cell in sorted(cells, key=lambda cell: -cell.failed):
-        worst.setdefault(image_and_place(cell), cell)
     lines = []
-    for place in dict.fromkeys(map(image_and_place, cells)):
-        if (cell := worst[place]).failed:
+    for place, of_place in grouped((image_and_place(cell.case), cell) for cell in cells).items():
+        if (cell := max(of_place, key=lambda cell: cell.failed)).failed:
             launches = counted(len(cell.medians) + cell.failed + cell.skipped, "launch", "launches")
             lines.append(f"{place}: {cell.failed} of {launches} failed: {min(cell.reasons, default='no reason')}")
     return lines
@@ -123,7 +119,7 @@ def late_samples(cells: Sequence[Cell]) -> str:
     names = {id(cell): (headings.operation(cell.case), f"{cell.case['driver']} driver") for cell in cells}
     words = [word for word, every in zip(names[id(worst)], zip(*names.values(), strict=True), strict=True)
              if len(set(every)) > 1]  # fmt: skip
-    where = ", ".join(filter(None, (*words, size_text(worst.case), image_and_place(worst))))
+    where = ", ".join(filter(None, (*words, size_text(worst.case), image_and_place(worst.case))))
     most = f"; of the worst cell {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
     return f"{_percent(late / samples)} of the samples began late and are excluded{most}"
 
@@ -216,9 +212,7 @@ def differing_results(rows: Sequence[Comparison], named: bool = False) -> list[s
 
     `named`: the benchmark comes first, for rows of several.
     """
-    by_name: dict[str, list[Comparison]] = {}
-    for row in rows:
-        by_name.setdefault(row.pair.base.case.workload, []).append(row)
+    by_name = grouped((row.pair.base.case.workload, row) for row in rows)
     lines = [f"{f'{name}: ' * named}{_unequal(row, figure, _parameters(same))}"
              for name, same in by_name.items() for row in same for figure in unequal(row.pair)]  # fmt: skip
     return list(dict.fromkeys(lines))
@@ -294,7 +288,7 @@ def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True)
 
     If not the `whole`, then without a few late samples, which change no verdict.
     """
-    cells = sorted(observed.cells.values(), key=lambda cell: headings.place_order(cell.case))
+    cells = sorted(observed.cells.values(), key=lambda cell: headings.place_order(cell.case.where))
     choices = any(len(question.options) > 1 for question in questions(observed, {}))
     few = sum(0 < len(cell.medians) < FEWEST for cell in cells)
     throttled = sorted({reason for cell in cells for reason in cell.slowed})
@@ -316,7 +310,7 @@ def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True)
         *[f"{few} of {len(cells)} cells have fewer than {FEWEST} launches: no interval, no verdict"] * bool(few),
         *unlike([(cell,) for cell in cells]),
         *_counts(cells, "unchecked", "repeated"),
-        *each_once((note, image_and_place(cell)) for cell in cells for note in sorted(cell.notes)),
+        *each_once((note, image_and_place(cell.case)) for cell in cells for note in sorted(cell.notes)),
         *(text for plan in plans for text in (*plan.left_out, *plan.differences)),
         *filter(None, [late_samples(cells) if whole and not often_late(cells) else ""]),
     ]  # fmt: skip

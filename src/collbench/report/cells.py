@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -20,7 +19,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.launches import unequal
 from collbench.analysis.planning import STEPS, Cost, Movement, Power
-from collbench.analysis.results import Cell, without_collector
+from collbench.analysis.results import Cell, grouped, without_collector
 from collbench.report import caveats, headings
 from collbench.report.headings import common_case, is_program, operation, size_text
 from collbench.report.numbers import Ends, MeasuredWork, Units, between, change, difference_text, is_numbered, percents
@@ -35,8 +34,8 @@ from collbench.units import counted, format_long
 @without_collector()
 def launch_tables(cells: Mapping[Case, Cell]) -> list[Table]:
     """One for each collective, dtype, driver and number of ranks, and for each program."""
-    keyed = sorted(((headings.table_key(case), cell) for case, cell in cells.items()), key=lambda entry: entry[0])
-    return [launch_table([cell for _, cell in group]) for _, group in groupby(keyed, key=lambda entry: entry[0])]
+    groups = grouped((headings.table_key(case), cell) for case, cell in cells.items())
+    return [launch_table(groups[key]) for key in sorted(groups)]
 
 
 def launch_table(cells: Sequence[Cell]) -> Table:
@@ -46,7 +45,7 @@ def launch_table(cells: Sequence[Cell]) -> Table:
 
     def order(cell: Cell) -> tuple[object, ...]:
         case = cell.case
-        return headings.row_order(case, names), measures.index(case["measure"]), headings.place_order(case)
+        return headings.row_order(case, names), measures.index(case["measure"]), headings.place_order(case.where)
 
     ordered = sorted((cell for cell in cells if cell.medians or cell.failed), key=order)
     columns = headings.parameter_columns([cell.case for cell in ordered], names)
@@ -67,7 +66,7 @@ def launch_table(cells: Sequence[Cell]) -> Table:
 
 def _transports(cells: Sequence[Cell]) -> list[str]:
     """`transport ob1: sm (openmpi host, openmpi multi ipc)`, without the places where it is the same in all."""
-    places = [(cell, headings.image_and_place(cell)) for cell in cells]
+    places = [(cell, headings.image_and_place(cell.case)) for cell in cells]
     lines = [(f"transport {name}", place) for cell, place in places for name in sorted(cell.transports)]
     transports = list(dict.fromkeys(line for line, _ in lines))
     return caveats.each_once(lines) if len(transports) > 1 else transports
@@ -101,18 +100,18 @@ def tables(comparisons: Sequence[Comparison], narrow: bool = False) -> list[Tabl
 
     `narrow`, for a column of a paper: one for each image too, with what the base took, the difference and the verdict.
     """
-    keys = {
-        id(row): (headings.table_key(common_case(row.pair)),
-                  *(headings.shared(row.pair, axis) * narrow for axis in _SIDES)) for row in comparisons
-    }  # fmt: skip
-    ordered = sorted(comparisons, key=lambda row: (keys[id(row)], _order(row)))
+    sides = _SIDES if narrow else ()
+    groups = grouped(
+        ((headings.table_key(common_case(row.pair)), *(headings.shared(row.pair, axis) for axis in sides)), row)
+        for row in sorted(comparisons, key=_order)
+    )
     make = _narrow if narrow else _table
-    return [make(list(group)) for _, group in groupby(ordered, key=lambda row: keys[id(row)])]
+    return [make(groups[key]) for key in sorted(groups)]
 
 
 def _order(comparison: Comparison) -> tuple[object, ...]:
     base, other = comparison.pair.base.case, comparison.pair.other.case
-    places = (base.where.image or "", headings.place_order(base), headings.place_order(other))
+    places = (base.where.image or "", headings.place_order(base.where), headings.place_order(other.where))
     return (*places, comparison.pair.other_name, base["size"])
 
 

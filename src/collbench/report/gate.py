@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from collbench.analysis.compare import Comparison, Reason
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.gate import Answer, Cause, Doubt, Judgement
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.errors import in_one_line
 from collbench.report.caveats import LATE, flaw_text
 from collbench.report.cells import entry
@@ -40,15 +40,14 @@ MOST_REASONS = 5
 
 
 class AnswerNames(NamedTuple):
-    """By answer, in their order: what is measured, without what is `shared`, and the size; equal names get numbers."""
+    """By answer what is measured, without what is `shared`; of one size equal names get numbers."""
 
     cells: dict[int, str]
-    sizes: dict[int, str]
     shared: str
 
     def of(self, answer: Answer) -> str:
         """`allreduce 64K`, in one piece."""
-        return f"{self.cells[id(answer)]} {self.sizes[id(answer)]}".strip()
+        return f"{self.cells[id(answer)]} {size_text(answer.base)}".strip()
 
 
 def margins_text(margins: Margins) -> str:
@@ -61,14 +60,11 @@ def margins_text(margins: Margins) -> str:
 def names_of(answers: Sequence[Answer]) -> AnswerNames:
     """The names of all planned cells."""
     named, shared = apart([_parts(answer) for answer in answers])
-    labels = [", ".join(words) or answer.base.workload for words, answer in zip(named, answers, strict=True)]
-    sizes = [size_text(answer.base) for answer in answers]
-    times, counts = Counter(zip(labels, sizes, strict=True)), Counter[tuple[str, str]]()
-    for number, key in enumerate(zip(labels, sizes, strict=True)):
-        counts[key] += 1
-        labels[number] += f" ({counts[key]})" * (times[key] > 1)
-    keys = [id(answer) for answer in answers]
-    return AnswerNames(dict(zip(keys, labels, strict=True)), dict(zip(keys, sizes, strict=True)), ", ".join(shared))
+    cells = {id(answer): ", ".join(words) or answer.base.workload for words, answer in zip(named, answers, strict=True)}
+    for same in grouped(((cells[id(answer)], size_text(answer.base)), id(answer)) for answer in answers).values():
+        if len(same) > 1:
+            cells |= {key: f"{cells[key]} ({number})" for number, key in enumerate(same, 1)}
+    return AnswerNames(cells, ", ".join(shared))
 
 
 def _parts(answer: Answer) -> list[str]:
@@ -250,8 +246,8 @@ def why(answer: Answer) -> str:
 
 def shown_difference(answer: Answer) -> str:
     """`+12 % (+10 to +15 %)`; `+12 % by medians` of what is not comparable; empty without both times."""
-    if ratio := _ratio(answer):
-        return difference_text(ratio)
+    if answer.ratio:
+        return difference_text(answer.ratio)
     base, other = (answer.comparison.base, answer.comparison.other) if answer.comparison else (None, None)
     if base is None or other is None or base.value <= 0:
         return ""
@@ -260,7 +256,7 @@ def shown_difference(answer: Answer) -> str:
 
 def upper(answer: Answer) -> float:
     """The upper end of the interval of the other side's time over the base's; 0 where there is none."""
-    ratio = _ratio(answer)
+    ratio = answer.ratio
     return 0.0 if ratio is None or ratio.interval is None else ratio.interval[1]
 
 
@@ -293,7 +289,7 @@ def tables(judgement: Judgement, names: AnswerNames, every: bool = False, comple
                       f"difference{INTERVAL}": lambda answer: " .. ".join(_percents(answer)[1:])}  # fmt: skip
     columns = in_columns_of(shown, {
         "answer": lambda answer: answer.state, "what": lambda answer: names.cells[id(answer)],
-        "size (B)": lambda answer: names.sizes[id(answer)], **difference,
+        "size (B)": lambda answer: size_text(answer.base), **difference,
         "base": lambda answer: _time(answer, "base"), "other": lambda answer: _time(answer, "other"),
         **({"why": why} if complete else {}),
     })  # fmt: skip
@@ -302,12 +298,8 @@ def tables(judgement: Judgement, names: AnswerNames, every: bool = False, comple
     return [Table(sentence(judgement, names), (), ()), Table.of(names.shared, columns, lines)]
 
 
-def _ratio(answer: Answer) -> Estimate | None:
-    return None if answer.comparison is None else answer.comparison.ratio
-
-
 def _percents(answer: Answer) -> list[str]:
-    ratio = _ratio(answer)
+    ratio = answer.ratio
     return [f"{(value - 1) * 100:+.2f}" for value in (ratio.value, *(ratio.interval or ()))] if ratio else []
 
 
@@ -491,7 +483,7 @@ def _section(title: str, group: Sequence[Answer], names: AnswerNames, folded: bo
             for text, longest in ((names.cells[id(answer)], 2 * LONGEST_NAME), (why(answer), LONGEST_REASON))
         )
         times = (_time(answer, side) for side in ("base", "other"))
-        lines.append((name, names.sizes[id(answer)], shown_difference(answer), *times, reason))
+        lines.append((name, size_text(answer.base), shown_difference(answer), *times, reason))
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     summary = f"{title}: {len(group)}{shown}"
     return _folded(summary, table) if folded else f"\n### {summary}\n\n{table}"

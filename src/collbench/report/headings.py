@@ -168,13 +168,9 @@ def software(where: Where) -> str:
 _PlaceOrder = tuple[str, str, Any, Any, bool, PolicyOrder, int, str, str]
 
 
-def place_order(case: Case) -> _PlaceOrder:
-    """Image by image, near memory before far: from the host through one container to the most isolated."""
-    return _order_of(case.where)
-
-
 @lru_cache(maxsize=4096)  # few places, a hundred thousand cells
-def _order_of(where: Where) -> _PlaceOrder:
+def place_order(where: Where) -> _PlaceOrder:
+    """Image by image, near memory before far: from the host through one container to the most isolated."""
     affinity = "" if where.affinity == "near" else where.affinity
     chosen = AXES["gpus"].order(where.gpus), AXES["cores"].order(where.cores)
     return (where.image or "", affinity, *chosen, not where.on_host, policy_order(where.policy),
@@ -226,10 +222,9 @@ def place_name(case: Case) -> str:
     return f"{case.where.image or ''} {case.where.text}".strip()
 
 
-def image_and_place(cell: Cell) -> str:
-    """Image, with the side where a plan has sides, and place of a cell: `mpich single strict`."""
-    where = cell.case.where
-    return f"{software(where)} {where.text}".strip()
+def image_and_place(case: Case) -> str:
+    """Image, with the side where a plan has sides, and place of a case: `mpich single strict`."""
+    return f"{software(case.where)} {case.where.text}".strip()
 
 
 def common_case(pair: Pair) -> Case:
@@ -243,6 +238,13 @@ def shared(pair: Pair, axis: str) -> str:
     """The `image` of both cells, or their `side` of the plan; empty where they differ."""
     base, other = pair.base.case[axis], pair.other.case[axis]
     return str(base or "") if base == other else ""
+
+
+def shared_place(pair: Pair) -> str:
+    """The place of both sides, whatever their GPUs, cores and filters of system calls; empty where they differ."""
+    base, other = pair.base.case.where, pair.other.case.where
+    common = {base.text_beside(other), other.text_beside(base)}
+    return common.pop() if len(common) == 1 else ""
 
 
 def versus(pair: Pair) -> str:
@@ -266,13 +268,7 @@ def side_names(pair: Pair, with_engine: bool) -> str:
     apart = base.engine != other.engine and base.text != other.text
     if apart and not any(where.text in names for where in (base, other)):  # of two runs
         return f"{names} ({' and '.join(f'{where.engine} {where.text}' for where in (other, base))})"
-    words = []
     differs = with_engine or base.engine != other.engine
-    if engines and differs and not set(engines) & set(names.split()):
-        words.append(" and ".join(engines))
-    common = dict.fromkeys((base.text_beside(other), other.text_beside(base)))
-    if base.text == other.text and not base.on_host:
-        words.append(base.text)
-    elif len(common) == 1 and not base.on_host:  # --by gpus, cores or seccomp
-        words += common
+    words = [" and ".join(engines)] if engines and differs and not set(engines) & set(names.split()) else []
+    words += [] if base.on_host else filter(None, [shared_place(pair)])
     return f"{names} ({' '.join(words)})" if words else names

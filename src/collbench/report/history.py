@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from msgspec import to_builtins
 from collbench.analysis.change_points import FEWEST, LEAST, WAVES
 from collbench.analysis.factors import side_of
 from collbench.analysis.history import CellSeries, Change, Event, History, Lack, TimedRun, Trend
+from collbench.analysis.results import grouped
 from collbench.report.caveats import flaw_text
 from collbench.report.headings import apart, drivers_in, heading, place_name, size_text
 from collbench.report.numbers import between, change, percents, span
@@ -53,27 +53,23 @@ class SeriesNames:
                                size_text(series.case), series.machine * (len(machines) > 1))
             for series, (name, *_), setting in zip(all_series, parts, settings, strict=True)
         }  # fmt: skip
-        self._sizes: dict[SeriesName, set[int]] = {}
-        for series, name in self._names.items():
-            self._sizes.setdefault(name._replace(size=""), set()).add(series.case["size"] or 0)
+        sizes = ((name._replace(size=""), series.case["size"] or 0) for series, name in self._names.items())
+        self._sizes = {name: sorted(set(of_name)) for name, of_name in grouped(sizes).items()}
 
     def __getitem__(self, series: CellSeries) -> SeriesName:
         return self._names[series]
 
     def groups(self, several: Iterable[CellSeries]) -> dict[str, list[CellSeries]]:
         """By operation, place and machine: `allreduce 64K..1M (host)`, with neighbouring sizes as a range."""
-        by_name: dict[SeriesName, list[CellSeries]] = {}
-        for series in several:
-            by_name.setdefault(self[series]._replace(size=""), []).append(series)
         named = {}
-        for name, members in by_name.items():
+        for name, members in grouped((self[series]._replace(size=""), series) for series in several).items():
             where = ", ".join(filter(None, (name.place, name.machine)))
             sizes = self._ranges(name, members) if self[members[0]].size else ""
             named[f"{name.what} {sizes}".strip() + (f" ({where})" if where else "")] = members
         return named
 
     def _ranges(self, name: SeriesName, members: Sequence[CellSeries]) -> str:
-        order = sorted(self._sizes[name])
+        order = self._sizes[name]
         indices = sorted(order.index(member.case["size"]) for member in members)
         if len(indices) == len(order) > 2:
             return "all sizes"
@@ -319,8 +315,7 @@ def _paint(axes: Axes, trend: Trend, runs: Sequence[TimedRun], renewed: set[int]
     gaps = [gap.run for gap in trend.series.gaps if not gap.measured]
     for run in renewed:
         axes.axvline(run - 0.5, color=OPEN, linewidth=0.9, linestyle=":")
-    lows, highs = zip(*(point.time.interval or (math.nan, math.nan) for point in trend.series.points), strict=True)
-    axes.vlines(numbers, lows, highs, color=OPEN, linewidth=1.0)
+    render.whiskers(axes, [(point.run, point.time.interval) for point in trend.series.points], OPEN)
     (dots,) = axes.plot(numbers, times, "o", markersize=3, color=SERIES[0])
     render.mark(dots, 0)
     for level in trend.levels:

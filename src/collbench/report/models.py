@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from msgspec import to_builtins
 
 from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted, LinkSeries, Model, Unfit, errors
-from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep, training_of
-from collbench.analysis.results import methods
+from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep
+from collbench.analysis.results import grouped, methods
 from collbench.report.caveats import cautions, each_once
 from collbench.report.headings import apart, heading, heading_key, operation, place_name, place_order, used_drivers
 from collbench.report.headings import ranks as ranks_of
 from collbench.report.numbers import between, change, format_rate, format_us, time_scale
 from collbench.report.tables import INTERVAL, Table, more, terminal, without_empty
-from collbench.schema.case import Case
 from collbench.units import counted, format_bytes, format_duration, format_size
 
 #: Rows of a grid, lines of what could mislead and how wide they are, and collectives that a sentence names.
@@ -150,7 +148,7 @@ def _answers(answers: Answers) -> Table:
 
 def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
     series = result.series
-    return (heading_key(series.case), series.case.where.image or "", place_order(series.case), series.transport)
+    return (heading_key(series.case), series.case.where.image or "", place_order(series.case.where), series.transport)
 
 
 def _where(series: LinkSeries) -> tuple[str, str, str]:
@@ -333,11 +331,9 @@ def step_entry(step: TrainingStep) -> dict[str, Any]:
 
 def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
     """Steps that differ in the place alone, in the order of places; trainings in the order of the run."""
-    first: dict[Case, int] = {}
-    for step in steps:
-        first.setdefault(training_of(step.case), len(first))
-    ordered = sorted(steps, key=lambda step: (first[training_of(step.case)], place_order(step.case)))
-    return [list(group) for _, group in groupby(ordered, key=lambda step: first[training_of(step.case)])]
+    place = ("engine", "image", "policy", "isolation", "affinity", "seccomp")
+    by_training = grouped((step.case.without(place), step) for step in steps)
+    return [sorted(group, key=lambda step: place_order(step.case.where)) for group in by_training.values()]
 
 
 def _accuracy(group: Sequence[TrainingStep]) -> Table:

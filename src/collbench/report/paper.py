@@ -16,7 +16,7 @@ from collbench.analysis.compare import MARGIN
 from collbench.analysis.conclusions import VERDICTS, Evidence, JudgedConclusion, PartVerdict, judge
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.papers import ContainerKind, Paper, Selector, decode, kinds_of, refuse_other_machines
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, nearest_and_all
 from collbench.report.caveats import cautions, disturbances, of_launches, waited
@@ -115,9 +115,8 @@ def _grid(published: Paper, kind: ContainerKind, verdicts: Sequence[JudgedConclu
         for judgement in verdicts
     )  # fmt: skip
     notes = ("; ".join(filter(None, (title_of(kind), _DECIDED))),)
-    holds, fails, unclear, unmeasured = (
-        [judgement.verdict for judgement in verdicts].count(verdict) for verdict in VERDICTS
-    )
+    counts = Counter(judgement.verdict for judgement in verdicts)
+    holds, fails, unclear, unmeasured = (counts[verdict] for verdict in VERDICTS)
     sentence = (f"{published.reference}: of {len(verdicts)} conclusions {holds} hold{'s' * (holds == 1)} here, "
                 f"{fails} do{'es' * (fails == 1)} not, {unclear} unclear, {unmeasured} not measured")  # fmt: skip
     return Table(sentence, ("no.", "conclusion", "verdict", "least favourable", "cells"), rows, notes)
@@ -193,9 +192,7 @@ def _evidence(
     columns = ("no.", "part", "verdict", "hold", "do not", "unclear", "of", "needed", "not measured")
     yield without_empty(Table(f"parts of the conclusions of {published.reference}{at}", columns, parts))
     numbered = [(str(judgement.conclusion.number), cell) for judgement in judged for cell in judgement.evidence]
-    cases: dict[str, list[Case]] = {}
-    for _, evidence in numbered:
-        cases.setdefault(evidence.sides[0].case.workload, []).append(evidence.sides[0].case)
+    cases = grouped((evidence.sides[0].case.workload, evidence.sides[0].case) for _, evidence in numbered)
     runs = {evidence.sides[0].run for _, evidence in numbered}
     rows = dict.fromkeys(
         (number, _cell(evidence, cases[evidence.sides[0].case.workload]),
@@ -310,9 +307,8 @@ def _document(published: Paper, judged: Sequence[_Judged]) -> dict[str, Any]:
 
 def decidable(published: Paper, judged: Sequence[JudgedConclusion]) -> str:
     """What a plan can decide of a paper: `judged` are the planned conclusions."""
-    able: dict[str, list[str]] = {}
-    for judgement in sorted(judged, key=lambda judgement: list(_ABLE).index(_able(judgement))):
-        able.setdefault(_ABLE[_able(judgement)], []).append(str(judgement.conclusion.number))
+    ordered = sorted(judged, key=lambda judgement: list(_ABLE).index(_able(judgement)))
+    able = grouped((_ABLE[_able(judgement)], str(judgement.conclusion.number)) for judgement in ordered)
     texts = "; ".join(f"{word} {', '.join(numbers)}" for word, numbers in able.items())
     return f"of the conclusions of {published.reference} this plan {texts} (collbench plan {published.reference})"
 

@@ -197,12 +197,11 @@ def _of_program(measured: Sequence[Record], names: Sequence[str]) -> dict[str, l
     What checks measured are figures such as a residual; then wrong results, of which a measured case has none.
     """
     known = [(record, record.work, record.seconds) for record in measured if record.work and record.seconds]
-    units = Units([(work, seconds.p50) for _, work, seconds in known])
+    medians = [(work, seconds.p50) for _, work, seconds in known]
+    units = Units(medians)
 
     def times(value: Callable[[Seconds], float], of_score: Callable[[Seconds], float]) -> list[MeasuredWork]:
         return [(work, (of_score if work.shown == "score" else value)(seconds)) for _, work, seconds in known]
-
-    medians = times(lambda s: s.p50, lambda s: s.p50)
 
     ends: list[Ends] = [(work, seconds.ci95) if _valid(record) >= FEWEST else None for record, work, seconds in known]
     columns = {
@@ -262,11 +261,13 @@ class CsvStyle(_Quiet):
 
 def fields_of(record: Record) -> dict[str, object]:
     """A record as flat names and values."""
-    case, w, s, n = record.case, record.work, record.seconds, record.samples
+    case, s, n = record.case, record.seconds, record.samples
     settings = (f"{axis.name}={case[axis.name]}" for axis in case.axes if axis.name not in AXES)
     fields: dict[str, object] = {
         **{axis.heading: case[axis.name] for axis in AXES.values()}, "settings": "; ".join(settings) or None,
         **{name: getattr(record, name) for name in _OF_RECORD}, "workload": case.workload,
+        **{name: getattr(record.work, name, None) for name in ("amount", "unit", "count", "bus_factor")},
+        **{f"cpu_{name}_s": getattr(record.cpu, name, None) for name in ("user", "system", "wall")},
         "algbw_GBps": record.algbw, "busbw_GBps": record.busbw,
         "wrong": record.check.wrong if record.check else None,
         "device_median_s": record.device.p50 if record.device else None,
@@ -275,13 +276,9 @@ def fields_of(record: Record) -> dict[str, object]:
     if record.check is not None:
         figures = {**record.check.figures, **record.check.repeatable}
         fields["figures"] = "; ".join(f"{name}={value!r}" for name, value in figures.items()) or None
-    if record.cpu is not None:
-        fields |= {f"cpu_{name}_s": getattr(record.cpu, name) for name in ("user", "system", "wall")}
     if record.ranks is not None:
         machines = (f"{machine.name} x {machine.ranks}" for machine in record.ranks.machines)
         fields["rank_hosts"] = "; ".join(record.ranks.host or machines) or None
-    if w is not None:
-        fields |= {name: getattr(w, name) for name in ("amount", "unit", "count", "bus_factor")}
     if s is not None:
         fields |= {"median_s": s.p50, "ci95_low_s": s.ci95[0], "ci95_high_s": s.ci95[1], "min_s": s.min,
                    "p95_s": s.p95, "p99_s": s.p99, "max_s": s.max, "mean_s": s.mean, "lag1": s.lag1}  # fmt: skip
@@ -336,8 +333,7 @@ class BencherStyle(_Quiet):
             medians = [seconds.p50 for seconds in launches]
             low, high = (len(launches) == 1 and launches[0].ci95) or (min(medians), max(medians))
             value = {"value": median(medians), "lower_value": low, "upper_value": high}
-            place = f"{headings.software(case.where)} {case.where.text}".strip()
-            name = ", ".join(filter(None, (headings.heading(case), size_text(case), place)))
+            name = ", ".join(filter(None, (headings.heading(case), size_text(case), headings.image_and_place(case))))
             metrics[name] = {"latency": {key: round(seconds * 1e9, 3) for key, seconds in value.items()}}
         return msgspec.json.format(msgspec.json.encode(metrics), indent=2).decode() + "\n"
 

@@ -14,7 +14,7 @@ from collbench.analysis.compare import MOST, Comparison, Reason
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.launches import SLOW, Slow
 from collbench.analysis.planning import standing, standing_of_sides, still_open
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.report import caveats, headings
 from collbench.report.numbers import change, extent, span
 from collbench.report.tables import WIDTH, Table, more
@@ -186,9 +186,7 @@ def _in_one_run(comparison: Comparison) -> bool:
 
 def what_tells(comparisons: Sequence[Comparison]) -> str:
     """`22 to 841 more launches would decide (3 cells); needs more than 1000 more launches (1 cell)`, by reason."""
-    by_kind: dict[tuple[str, bool], list[Comparison]] = {}
-    for comparison in comparisons:
-        by_kind.setdefault((comparison.why.kind, None in comparison.why.values), []).append(comparison)
+    by_kind = grouped(((comparison.why.kind, None in comparison.why.values), comparison) for comparison in comparisons)
     groups = sorted(by_kind.values(), key=len, reverse=True)
     texts = [_of_kind(alike) + f" ({counted(len(alike), 'cell')})" * (len(groups) > 1) for alike in groups]
     left = len(texts) - MOST_REASONS
@@ -290,7 +288,8 @@ def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     columns = {
         **{name: [headings.shared(comparison.pair, name) for comparison in comparisons] for name in ("image", "side")},
         "operation": short if len(set(short)) == len(set(labels)) else labels,
-        sides: names, "place": list(map(_place, comparisons)), SIZE: list(map(_size, comparisons)),
+        sides: names, "place": [headings.shared_place(comparison.pair) for comparison in comparisons],
+        SIZE: list(map(_size, comparisons)),
     }  # fmt: skip
     return {name: {id(comparison): value for comparison, value in zip(comparisons, values, strict=True)}
             for name, values in columns.items() if len(set(values)) > 1}  # fmt: skip
@@ -344,15 +343,13 @@ def _rows(
     comparisons: Sequence[Comparison], columns: Mapping[str, Mapping[int, str]], sizes: Sequence[str]
 ) -> list[SortedRow]:
     """Each with the largest difference that is known in it (the logarithm of a ratio)."""
-    rows: dict[tuple[str, ...], dict[str, list[Comparison]]] = {}
-    for comparison in comparisons:
-        key = tuple(values[id(comparison)] for values in columns.values())
-        rows.setdefault(key, {}).setdefault(_size(comparison) if sizes else "", []).append(comparison)
+    keyed = ((tuple(values[id(comparison)] for values in columns.values()), comparison) for comparison in comparisons)
     return [
         (max(abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
-             for several in cells.values() for comparison in several),
-         (*key, *("; ".join(map(cell_text, cells.get(size, []))) or "-" for size in (sizes or ("",)))))
-        for key, cells in rows.items()
+             for comparison in alike),
+         (*key, *("; ".join(cell_text(comparison) for comparison in alike if not sizes or _size(comparison) == size)
+                  or "-" for size in (sizes or ("",)))))
+        for key, alike in grouped(keyed).items()
     ]  # fmt: skip
 
 
@@ -395,13 +392,6 @@ def _labels(comparisons: Sequence[Comparison]) -> tuple[list[str], str]:
 
 def _size(comparison: Comparison) -> str:
     return headings.size_text(comparison.pair.base.case)
-
-
-def _place(comparison: Comparison) -> str:
-    """That of both sides, whatever their GPUs, cores and filters of system calls; empty where they differ."""
-    base, other = (cell.case.where for cell in (comparison.pair.base, comparison.pair.other))
-    common = {base.text_beside(other), other.text_beside(base)}
-    return common.pop() if len(common) == 1 else ""
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:

@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collbench.errors import CollbenchError, Interrupted
+from collbench.errors import CollbenchError
 from collbench.machine.launcher import own_names
-from collbench.run.failures import Watch
 from collbench.units import format_duration
 from collbench.workloads.protocol import SKIPPED
 
@@ -58,18 +57,18 @@ class Finished:
 
 
 def execute(
-    argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None = None,
+    argv: Sequence[str], limit: float, go_on: Callable[[], None], folder: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Finished:  # fmt: skip
     """Run a program to its end, within `limit` seconds, in a folder, with these variables besides its environment.
 
-    Its process group is killed at the end in any case, and when this process dies. Its locale is C, for English
-    messages and decimal points. A BLAS or an OpenMP program has as many threads as this process has cores.
+    `go_on` is called every now and then meanwhile; what it raises ends the program. Its process group is killed at the
+    end in any case, and when this process dies. Its locale is C, for English messages and decimal points. A BLAS or an
+    OpenMP program has as many threads as this process has cores.
 
     Raises:
         ProgramFailed: it cannot be started, does not end with 0, takes too long, or prints too much.
         ProgramSkipped: it ended with exit code 77.
-        Interrupted: this process was told to stop.
     """
     variables, name = variables or {}, _name_of(argv)
     inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
@@ -85,7 +84,7 @@ def execute(
             raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
         with _Pipes(process) as pipes:
             try:
-                _wait(process, pipes, name, limit, began + limit, watch, doing)
+                _wait(process, pipes, name, limit, began + limit, go_on)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(group, signal.SIGKILL)  # its leader is not reaped yet, so the number is still its own
@@ -110,14 +109,12 @@ def _name_of(argv: Sequence[str]) -> str:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], pipes: _Pipes, name: str, limit: float, deadline: float, watch: Watch, doing: str
+    process: subprocess.Popen[bytes], pipes: _Pipes, name: str, limit: float, deadline: float, go_on: Callable[[], None]
 ) -> None:
     """Read what a program prints until it has ended. It is not reaped: its number is still needed to kill its group."""
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         pipes.read(TICK)
-        watch.beat(doing)
-        if watch.stopped is not None:
-            raise Interrupted("interrupted.")
+        go_on()
         if time.monotonic() > deadline:
             late = f"did not end within {format_duration(limit)}"
             raise ProgramFailed(f"{name} {late} (the limit is -T, or timeout in a plan)")

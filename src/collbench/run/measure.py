@@ -169,10 +169,9 @@ def count_wrong(result: Buffer, period: Array, tolerance: float = 0.0) -> int:
         values = result.load(block, start, start + len(expected))
         if tolerance == 0.0:
             right += int(np.count_nonzero(values == expected))
-        else:
-            exact = expected.astype(np.float64)
-            within = np.abs(values.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
-            right += int(np.count_nonzero(within))
+        else:  # a NaN is not close
+            close = np.isclose(values.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=0.0)
+            right += int(np.count_nonzero(close))
     wrong: int = len(period) * count - right
     return wrong
 

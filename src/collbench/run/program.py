@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from collbench import workloads
 from collbench.backends.torch_gloo import TorchSession, join, missing_torch
 from collbench.bindings import spec
-from collbench.bindings.spec import Operation, Session, World, WorldSettings, allgather, first_value
-from collbench.collectives.row import Collective, CollectiveCase
-from collbench.errors import BackendUnavailable, Interrupted, RequestError, Unsupported
+from collbench.bindings.spec import Session, World, WorldSettings, allgather, first_value
+from collbench.errors import BackendUnavailable, Interrupted, RequestError
 from collbench.machine import cgroup, launcher
 from collbench.machine.facts import ContentionMeter, Stretch
 from collbench.run import facts_of_ranks
@@ -75,28 +74,6 @@ class _End:
     error: Exception
 
 
-class Listening:
-    """A watch whose `beat` raises FailedElsewhere, within a second of it, where `failed` says so."""
-
-    def __init__(self, watch: Watch, failed: Callable[[], bool]) -> None:
-        self._watch, self._failed = watch, failed
-        self._next = time.monotonic() + EVERY
-
-    @property
-    def stopped(self) -> int | None:
-        return self._watch.stopped
-
-    def beat(self, doing: str) -> None:
-        self._watch.beat(doing)
-        if (now := time.monotonic()) >= self._next:
-            self._next = now + EVERY
-            if self._failed():
-                raise FailedElsewhere("another rank has failed")
-
-    def failed(self, reason: str | None, lost: bool = False) -> None:
-        self._watch.failed(reason, lost)
-
-
 @dataclass(frozen=True)
 class Peers:
     """The ranks of a world, in the hands of one of them. Methods are collective; of one rank none communicates.
@@ -109,9 +86,24 @@ class Peers:
     failures: spec.Failures | None = None
     threads: int = 1
 
-    def listening(self) -> Listening:
-        """The watch of what this rank does within `agreed`, which ends soon after another rank has failed."""
-        return Listening(self.watch, lambda: self.failures is not None and self.failures.announced())
+    def listening(self, doing: str) -> Callable[[], None]:
+        """What is called now and then while this rank acts within `agreed`.
+
+        It raises FailedElsewhere soon after another rank has failed, and Interrupted where this one was told to stop.
+        """
+        asked = time.monotonic()
+
+        def go_on() -> None:
+            nonlocal asked
+            self.watch.beat(doing)
+            if self.failures is not None and (now := time.monotonic()) >= asked + EVERY:
+                asked = now
+                if self.failures.announced():
+                    raise FailedElsewhere("another rank has failed")
+            if self.watch.stopped is not None:
+                raise Interrupted("interrupted.")
+
+        return go_on
 
     def agreed(self, act: Callable[[], ValueT]) -> ValueT:
         """The result of `act` on this rank, once it succeeded on all.
@@ -179,16 +171,10 @@ class AloneWorld(World):
 class AloneSession(Session):
     """The only rank."""
 
-    clock = staticmethod(time.monotonic_ns)
-    transport: str | None = None
-
     def __init__(self, thread_level: ThreadLevel) -> None:
         self.world: World = AloneWorld()
         self.thread_level = thread_level
         self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
-
-    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        raise Unsupported(f"{row.name}: needs a communication library")
 
     def abort(self, code: int) -> NoReturn:
         os._exit(code)
@@ -217,14 +203,9 @@ class StoredFailures:
 class TogetherSession(TorchSession):
     """One rank, which starts its process of a program."""
 
-    transport: str | None = None
-
     def __init__(self, backend: spec.Backend, torch: Any, thread_level: ThreadLevel, store: Any) -> None:
         super().__init__(backend, torch, thread_level)
         self.failures = StoredFailures(store)
-
-    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> NoReturn:
-        raise Unsupported(f"{row.name}: needs a communication library")
 
 
 class ProgramStarter(spec.Backend):
@@ -392,8 +373,8 @@ class ProgramRun:
             self._keep_largest(lambda step=step, output=output: step.figures(output))  # type: ignore[misc]
 
     def _start(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Finished:
-        limit, watch = self.plan.timeout_seconds, self.peers.listening()
-        finished = execute(argv, limit, watch, self.case.title, self.folder, variables)
+        go_on = self.peers.listening(self.case.title)
+        finished = execute(argv, self.plan.timeout_seconds, go_on, self.folder, variables)
         self.done.all = _sum(self.done.all, finished)
         return finished
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from collbench.bindings.spec import World
 from collbench.errors import Interrupted, RequestError
+from collbench.machine.cgroup import text_of
 from collbench.machine.driver_link import DriverLink
 from collbench.machine.facts import ContentionMeter, machine_id, own_cores
 from collbench.run.failures import Watch
@@ -56,7 +57,7 @@ def shareable(descriptors: frozenset[int] = frozenset()) -> frozenset[str]:
 
 
 def _mapped() -> Iterator[str]:
-    for line in _text("/proc/self/maps").splitlines():
+    for line in (text_of("/proc/self/maps") or "").splitlines():
         match = _SHARED.match(line)
         if match is not None and (inode := match["inode"]) != "0" and not match["path"].startswith(_GPU):
             segment = match["path"].startswith(_SEGMENT)
@@ -70,7 +71,7 @@ def _opened(descriptors: frozenset[int]) -> Iterator[str]:
                 continue
             status = os.fstat(int(name))
             # How it was opened (proc_pid_fdinfo(5)); where the kernel does not tell, any way.
-            flags = re.search(r"^flags:\s*([0-7]+)", _text(f"/proc/self/fdinfo/{name}"), re.MULTILINE)
+            flags = re.search(r"^flags:\s*([0-7]+)", text_of(f"/proc/self/fdinfo/{name}") or "", re.MULTILINE)
             mode = os.O_RDWR if flags is None else int(flags[1], 8) & os.O_ACCMODE
             if stat.S_ISREG(status.st_mode) and mode in _WRITES:
                 yield f"file {status.st_dev} {status.st_ino}"
@@ -87,7 +88,7 @@ def _connected() -> Iterator[str]:
             if link.startswith("socket:["):
                 sockets.add(link[8:-1])
     for table in ("tcp", "tcp6"):
-        for line in _text(f"/proc/self/net/{table}").splitlines()[1:]:
+        for line in (text_of(f"/proc/self/net/{table}") or "").splitlines()[1:]:
             fields = line.split()
             if len(fields) > 9 and fields[9] in sockets:
                 yield f"connection {' '.join(sorted(fields[1:3]))} in {_namespace('net')}"
@@ -97,12 +98,6 @@ def _namespace(kind: str) -> str:
     with contextlib.suppress(OSError):
         return os.readlink(f"/proc/self/ns/{kind}")  # noqa: PTH115
     return kind
-
-
-def _text(path: str) -> str:
-    with contextlib.suppress(OSError):
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    return ""
 
 
 #: A slice without a quota lasts as the rule says; with one so many of its periods (s, of 100 ms as is usual).

@@ -38,12 +38,10 @@ class CollectiveAxes(Protocol):
 class BackendAxes(Protocol):
     """What a backend says about axes (`bindings.spec.Backend`)."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def axes(self) -> frozenset[str]: ...
-    @property
-    def ops(self) -> tuple[Any, ...]: ...
+    name: str
+    axes: frozenset[str]
+    ops: tuple[Any, ...]
+
     def dtypes(self) -> tuple[str, ...]: ...
 
 
@@ -288,13 +286,14 @@ def nccl_words(*known: str) -> Callable[[str, Any], None]:
     return check
 
 
-def within(low: int, high: int) -> Callable[[str, Any], None]:
+def within(least: float | None, most: float | None) -> Callable[[str, Any], None]:
+    """A check of a number; None: it may be as small, or as large, as it likes."""
 
     def check(key: str, value: Any) -> None:
-        if value < low:
-            raise PlanError(f"{key} {value}: must be at least {low}.")
-        if value > high:
-            raise PlanError(f"{key} {value}: at most {high:,}.")
+        if least is not None and value < least:
+            raise PlanError(f"{key} {value}: must be at least {least}.")
+        if most is not None and value > most:
+            raise PlanError(f"{key} {value}: at most {most:,}.")
 
     return check
 

@@ -12,7 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, nearest, nearest_and_all, suggestion
 from collbench.machine.facts import Stretch, own_cores
-from collbench.schema.axes import AXES, Axis, AxisKind, PlanKey
+from collbench.schema.axes import AXES, Axis, AxisKind, PlanKey, within
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Shown, Unit, Work
@@ -187,10 +187,7 @@ def parameter(
             else:
                 advice = f"choose one of {', '.join(words)}."
             raise PlanError(f"{key} {value!r}: {advice}")
-        if least is not None and value < least:
-            raise PlanError(f"{key} {value}: must be at least {least}.")
-        if most is not None and value > most:
-            raise PlanError(f"{key} {value}: at most {most:,}.")
+        within(least, most)(key, value)
 
     return Axis(
         name, kind, means, default, of=type(default),

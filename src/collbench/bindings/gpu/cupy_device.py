@@ -105,16 +105,13 @@ class CupyDevice:
         self._number = visible().index(uuid)
         self._runtime.setDevice(self._number)
         self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = int(self._stream.ptr)
         self._library = load("cudart", f"libcudart.so.{self._runtime.runtimeGetVersion() // 1000}", only=False)
         bus, properties = self._runtime.deviceGetPCIBusId(self._number), self._runtime.getDeviceProperties(self._number)
         name, memory = properties["name"].decode(), int(properties["totalGlobalMem"])
         node, driver = getattr(_at(bus), "node", None), nvml.driver()[0]
         self.facts = Gpu(uuid=uuid, name=name, memory=memory, bus=bus, node=node, driver=driver)
         self.capability = (int(properties["major"]), int(properties["minor"]))
-
-    @property
-    def stream(self) -> int:
-        return int(self._stream.ptr)
 
     def allocate(self, size: int) -> Memory:
         """By cudaMalloc, without CuPy's memory pool: what is freed can be used by others at once."""

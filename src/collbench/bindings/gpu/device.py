@@ -17,6 +17,7 @@ import numpy as np
 from collbench.bindings.spec import Buffer, HostBuffer, numpy_dtype, to_word
 from collbench.collectives.row import Array, C, CallStep, CollectiveCase
 from collbench.errors import BackendUnavailable, to_install
+from collbench.machine.cgroup import text_of
 from collbench.schema.axes import DTYPES
 from collbench.schema.manifest import Gpu
 from collbench.timing.loop import Native, Stage, Stopwatch
@@ -43,12 +44,10 @@ class Device(Protocol):
     `capability` is its compute capability.
     """
 
-    @property
-    def facts(self) -> Gpu: ...
-    @property
-    def capability(self) -> tuple[int, int]: ...
-    @property
-    def stream(self) -> int: ...
+    facts: Gpu
+    capability: tuple[int, int]
+    stream: int
+
     def allocate(self, size: int) -> Memory: ...
     def free(self) -> tuple[int, int]: ...
     def pinned(self, size: int) -> Array: ...
@@ -76,7 +75,7 @@ class DeviceBlocks:
 
     def __init__(self, device: Device, memory: Memory, blocks: int, count: int, dtype: str, offset: int = 0) -> None:
         self.device, self.memory = device, memory
-        self.shape, self.name = (blocks, count), dtype
+        self.shape, self.name, self.dtype = (blocks, count), dtype, numpy_dtype(dtype)
         self.block_size = count * DTYPES[dtype]
         self.offset = offset  # in bytes
 
@@ -98,10 +97,6 @@ class DeviceBlocks:
 
     def array(self) -> Any:
         return self.device.array(self.address, self.shape[0] * self.shape[1], self.name, self.memory)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return numpy_dtype(self.name)
 
     def _address(self, block: int, start: int) -> int:
         return self.address + block * self.block_size + start * DTYPES[self.name]
@@ -147,6 +142,13 @@ def wait_step(device: Device) -> CallStep:
     return CallStep(device.synchronize, (C("cudaStreamSynchronize", device.stream),))
 
 
+def issued(device: Device, step: CallStep) -> Stage:
+    """A call of the CUDA runtime in both forms."""
+    (call,) = step.c
+    native = device.native(call)
+    return Stage(step.python, None if native is None else (native,))
+
+
 def how_to_install() -> str:
     """CuPy and NVIDIA's libraries."""
     return f"{to_install('cuda12')}, or for a driver that supports CUDA 13 {to_install('cuda13')}"
@@ -179,11 +181,7 @@ class SharedLibrary:
 
 def loaded(name: str, maps: str | None = None) -> tuple[str, ...]:
     """Paths of all libraries `lib{name}.so*` in this process. `maps`: the memory map, if not the process's own."""
-    if maps is None:
-        try:
-            maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ()
+    maps = text_of("/proc/self/maps") or "" if maps is None else maps
     paths = re.findall(rf"(/\S*/lib{re.escape(name)}(?:-[0-9a-f]+)?\.so[.\d]*)$", maps, re.MULTILINE)
     return tuple(dict.fromkeys(paths))
 

@@ -85,14 +85,6 @@ def ladder_of(*steps: LadderStep) -> Ladder:
     return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
 
 
-def step_of(ladder: Ladder, name: str) -> LadderStep:
-    """The step of that name; PlanError: the ladder has none."""
-    steps = {step.name: step for step in ladder}
-    if name not in steps:
-        raise PlanError(f"isolation {name!r}: unknown to this engine. {suggestion(name, tuple(steps))}")
-    return steps[name]
-
-
 def steps_of(ladder: Ladder, boxes: int, wanted: tuple[str, ...]) -> tuple[str | None, ...]:
     """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
 

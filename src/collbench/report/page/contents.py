@@ -12,6 +12,7 @@ from collbench.analysis.compare import Comparison, Suite, by_suite, factors_of, 
 from collbench.analysis.factors import facts_of
 from collbench.analysis.options import Question, questions
 from collbench.analysis.predictions import training_steps
+from collbench.analysis.results import grouped
 from collbench.analysis.runs import Observed
 from collbench.report import advice, verdict
 from collbench.report.advice import Advised, complete, costs, guideline_tables
@@ -26,7 +27,6 @@ from collbench.report.page.render import Chapter, Figure, Section
 from collbench.report.paper import Beside
 from collbench.report.tables import Table
 from collbench.schema.axes import policy_order, step_order
-from collbench.schema.case import Case
 from collbench.schema.manifest import Image, Manifest
 from collbench.units import counted
 
@@ -50,17 +50,16 @@ def chapter(
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
     chosen = advise([question for question in all_questions if not _of_program(question)], observed.interleaved, margin)
-    operations = _by_operation(complete(chosen, observed.interleaved))
-    by_place = (compared.get(name, []) for name in ("policy", "isolation"))
-    places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
+    by_operation = grouped((advised.advice.question.case.without(("ranks",)), advised)
+                           for advised in complete(chosen, observed.interleaved))  # fmt: skip
+    operations = list(by_operation.values())  # each on all its numbers of ranks
+    places = [comparison for name in ("policy", "isolation") for comparison in compared.get(name, ([], ""))[0]]
     with StoredSamples(observed) as samples:
         stored = samples if figures else None
         sections = [_section(stored, group, places, f"c{number}-o{index}") for index, group in enumerate(operations)]
         measured = programs(observed, of_program, suite_of, margin, stored, f"c{number}")
     lines = (*measured.answer, *_cost_of_isolation(compared, margin), *_answer(operations[:3]))
-    for name, of_factor in compared.items():
-        refused = [of_factor] if isinstance(of_factor, str) else []
-        sections.append(_verdicts(name, refused, [] if isinstance(of_factor, str) else of_factor))
+    sections += [_verdicts(name, filter(None, [why]), comparisons) for name, (comparisons, why) in compared.items()]
     if guidelines := check_guidelines(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
@@ -80,14 +79,6 @@ def _ranks(advised: Advised) -> int:
     return advised.advice.question.case.where.ranks
 
 
-def _by_operation(advices: Iterable[Advised]) -> list[list[Advised]]:
-    """Groups of questions that differ in the number of ranks alone."""
-    groups: dict[Case, list[Advised]] = {}
-    for advised in advices:
-        groups.setdefault(advised.advice.question.case.without(("ranks",)), []).append(advised)
-    return list(groups.values())
-
-
 def _answer(operations: Sequence[Sequence[Advised]]) -> Iterator[str]:
     """A line for each, on the most ranks; an operation is named as shortly as it can be."""
     names = [group[0].advice.question.case.workload for group in operations]
@@ -98,11 +89,11 @@ def _answer(operations: Sequence[Sequence[Advised]]) -> Iterator[str]:
         yield f"{title}{f',{ranks}' if len(group) > 1 else ''}: {advice.sentence(largest)}."
 
 
-def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: float) -> Iterator[str]:
+def _cost_of_isolation(compared: Mapping[str, tuple[list[Comparison], str]], margin: float) -> Iterator[str]:
     """What the most isolated place costs over the host, or the step over the least isolated one, in one sentence."""
     for name in ("policy", "isolation"):
-        comparisons = compared.get(name)
-        if comparisons and not isinstance(comparisons, str):
+        comparisons, _ = compared.get(name, ([], ""))
+        if comparisons:
             places = [comparison.pair.other.case.where for comparison in comparisons]
             orders = [(policy_order(place.policy), step_order(place.isolation)) for place in places]
             highest = max(orders)
@@ -240,17 +231,14 @@ def sentences(suites: Sequence[Suite], margin: float) -> tuple[str, ...]:
 
 def _sentences(suite: Suite, margin: float) -> Iterator[str]:
     chosen: list[Comparison] = []
-    by_reason: dict[str, list[str]] = {}
     for of_benchmark in suite.compared.values():
         steps = [comparison for comparison in of_benchmark if comparison.pair.base.case["measure"] == "step"]
         chosen += steps or of_benchmark
-    for comparison in chosen:
-        if comparison.verdict == "not comparable":
-            by_reason.setdefault(verdict.reason(comparison.why, comparison.blocks), []).append(
-                comparison.pair.base.case.workload
-            )
-    for refused in suite.refused:
-        by_reason.setdefault(refused.why or _ONE_SIDE, []).append(refused.label)
+    by_reason = grouped((
+        *((verdict.reason(comparison.why, comparison.blocks), comparison.pair.base.case.workload)
+          for comparison in chosen if comparison.verdict == "not comparable"),
+        *((refused.why or _ONE_SIDE, refused.label) for refused in suite.refused),
+    ))  # fmt: skip
     if compared := [comparison for comparison in chosen if comparison.verdict != "not comparable"]:
         yield verdict.sentence(compared, margin)
     if by_reason:

@@ -19,6 +19,7 @@ import numpy as np
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
+from collbench.analysis.results import grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.report.headings import in_place_order
@@ -186,11 +187,9 @@ _Ladder = tuple[Option, list[tuple[Option, Comparison]]]
 def _ladders(question: Question, size: int, compared: Sequence[Comparison]) -> list[_Ladder]:
     """For each library and driver the first ladder, whatever the other factors."""
     options = {id(cell): option for option, cell in question.cells.get(size, {}).items()}
-    by_base: dict[Option, list[tuple[Option, Comparison]]] = {}
-    for comparison in compared:
-        base, other = options.get(id(comparison.pair.base)), options.get(id(comparison.pair.other))
-        if base is not None and other is not None and comparison.base is not None:
-            by_base.setdefault(base, []).append((other, comparison))
+    sides = ((options.get(id(comparison.pair.base)), options.get(id(comparison.pair.other)), comparison)
+             for comparison in compared if comparison.base is not None)  # fmt: skip
+    by_base = grouped((base, (other, comparison)) for base, other, comparison in sides if base and other)
     ladders: dict[tuple[str, str], _Ladder] = {}
     for base, others in sorted(by_base.items(), key=lambda entry: (entry[0].isolation_order, entry[0])):
         if len(others) > 1:

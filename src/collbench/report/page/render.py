@@ -89,9 +89,7 @@ def draw(
 
 def as_file(figure: Figure, kind: str) -> bytes:
     """The figure by itself as `svg` or `pdf`, in the colours that the page has on paper."""
-    variables: dict[str, str] = {}
-    for name, value in re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", _part("page.css")):
-        variables.setdefault(name, value)
+    variables = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", _part("page.css"))[::-1])  # the first of each name
     return _saved(figure.paint, figure.size, kind, {code: variables[name] for code, name in _VARIABLES.items()})
 
 

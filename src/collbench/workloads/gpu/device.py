@@ -21,8 +21,8 @@ import numpy as np
 
 from collbench.bindings.gpu import cupy_device
 from collbench.bindings.gpu.cupy_device import Compute, CupyCompute, Kernels
-from collbench.bindings.gpu.device import Device
-from collbench.collectives.row import Array, C
+from collbench.bindings.gpu.device import Device, issued, wait_step
+from collbench.collectives.row import Array, in_turn
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import world
 from collbench.timing import loop
@@ -102,23 +102,13 @@ def printed(run: Callable[[], dict[str, Any]]) -> int:
 
 def waiting(device: Device) -> Stage:
     """cudaStreamSynchronize."""
-    return issued(device, device.synchronize, C("cudaStreamSynchronize", device.stream))
+    return issued(device, wait_step(device))
 
 
-def issued(device: Device, python: Any, call: C) -> Stage:
-    """A call of the CUDA runtime in both forms."""
-    native = device.native(call)
-    return Stage(python, None if native is None else (native,))
-
-
-def in_turn(*stages: Stage) -> Stage:
+def as_one(*stages: Stage) -> Stage:
     """Several as one: no clock is read between them."""
-
-    def python() -> None:
-        for stage in stages:
-            stage.python()
-
     natives = [native for stage in stages for native in stage.native or ()]
+    python = in_turn(*(stage.python for stage in stages))
     return Stage(python, tuple(natives) if all(stage.native is not None for stage in stages) else None)
 
 

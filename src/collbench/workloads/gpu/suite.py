@@ -11,20 +11,28 @@ import argparse
 import importlib.util
 import json
 import sys
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from collbench.bindings.gpu.cupy_device import Grid, Kernels
-from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, how_to_install
-from collbench.bindings.spec import page_aligned
-from collbench.collectives.row import Array, C
+from collbench.bindings.gpu.device import (
+    DEVICE_TO_HOST,
+    HOST_TO_DEVICE,
+    Device,
+    DeviceBlocks,
+    buffer_of,
+    copy_step,
+    how_to_install,
+    issued,
+)
+from collbench.bindings.spec import page_aligned, to_word
+from collbench.collectives.row import Array
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.timing.loop import Stage
-from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, in_turn, issued, opened, printed, waiting
+from collbench.workloads.gpu.device import DeviceRows, OpenGpu, Timer, as_one, opened, printed, waiting
 from collbench.workloads.program import Measure, Program, parameter
 from collbench.workloads.protocol import arguments, figures, notes, started, times, wrong
 from collbench.workloads.software import Described
@@ -75,8 +83,8 @@ def convolution(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     kernels = gpu.compiled("convolution")
     rows = Grid((-(-side // SPAN), side), (SPAN, 1))
     columns = Grid((-(-side // WIDTH), -(-side // HEIGHT)), (WIDTH, LINES))
-    operation = in_turn(kernels.launch("rows", rows, original, after_rows, side),
-                        kernels.launch("columns", columns, after_rows, after_columns, side))  # fmt: skip
+    operation = as_one(kernels.launch("rows", rows, original, after_rows, side),
+                       kernels.launch("columns", columns, after_rows, after_columns, side))  # fmt: skip
 
     def check() -> int:
         wrong = 0
@@ -97,34 +105,19 @@ def copy(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     """Each way's last timed copy is what is checked: `wrong` are bytes that did not arrive."""
     device, size = gpu.device, flags.size
     # page-locked, or what malloc gives: the driver then copies through memory of its own
-    on_host: Array = device.pinned(size) if flags.memory == "pinned" else page_aligned(1, size, "uint8")[0]
-    memory, other = device.allocate(size), device.allocate(size)
-    host, here, there = on_host.ctypes.data, memory.address, other.address
-    sent, received = np.random.default_rng(1).integers(0, 256, size, np.uint8), np.empty(size, np.uint8)
-
-    def write(address: int, values: Array) -> None:
-        if address == host:
-            np.copyto(on_host, values)
-        else:
-            device.write(address, values)
-
-    def read(address: int, values: Array) -> None:
-        if address == host:
-            np.copyto(values, on_host)
-        else:
-            device.read(address, values)
-
-    timer, wrong = Timer(device, flags.times), 0
-    for name, target, source, kind in (
+    host: Array = page_aligned(1, size, "uint8") if flags.memory == "pageable" else device.pinned(size).reshape(1, size)
+    here, there = (DeviceBlocks(device, device.allocate(size), 1, size, "uint8") for _ in range(2))
+    copies: tuple[tuple[str, DeviceBlocks | Array, DeviceBlocks | Array, int], ...] = (
         ("h2d", here, host, HOST_TO_DEVICE), ("d2h", host, here, DEVICE_TO_HOST), ("d2d", there, here, DEVICE_TO_DEVICE)
-    ):  # fmt: skip
-        what = (target, source, size, kind)
-        operation = issued(device, partial(device.copy, *what), C("cudaMemcpyAsync", *what, device.stream))
-        write(source, sent)
-        write(target, ~sent)
+    )  # fmt: skip
+    sent = np.random.default_rng(1).integers(0, 256, size, np.uint8)
+    timer, wrong = Timer(device, flags.times), 0
+    for name, target, source, kind in copies:
+        operation = issued(device, copy_step(device, to_word(target), to_word(source), size, kind))
+        buffer_of(source).store(0, 0, sent)
+        buffer_of(target).store(0, 0, ~sent)
         timer.take(name, operation)
-        read(target, received)
-        wrong += int(np.count_nonzero(received != sent))
+        wrong += int(np.count_nonzero(buffer_of(target).load(0, 0, size) != sent))
         timer.by_events(operation, f"{name} device_ns")
     return timer.result(wrong)
 
@@ -203,7 +196,7 @@ def histogram(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     of_blocks, result = DeviceRows(device, blocks, bins), DeviceRows(device, 1, bins)  # of uint32
     device.write(data.address, values)
     kernels = gpu.compiled("histogram", BINS=bins, THREADS=THREADS)
-    operation = in_turn(
+    operation = as_one(
         kernels.launch("of_blocks", Grid((blocks, 1), (THREADS, 1)), data, of_blocks, words),
         kernels.launch("of_all", Grid((bins, 1), (THREADS, 1)), of_blocks, result, blocks),
     )
@@ -221,8 +214,8 @@ GRAPH = 100
 def ways(device: Device, launch: Stage, burst: int) -> tuple[tuple[str, Stage, int], ...]:
     """How a burst is made, an operation, and how often: `issue_wait` waits for each launch, `graph` for each graph."""
     wait = waiting(device)
-    graph = in_turn(device.capture(launch.python, GRAPH), wait)
-    return ("issue", launch, burst), ("issue_wait", in_turn(launch, wait), burst), ("graph", graph, burst // GRAPH)
+    graph = as_one(device.capture(launch.python, GRAPH), wait)
+    return ("issue", launch, burst), ("issue_wait", as_one(launch, wait), burst), ("graph", graph, burst // GRAPH)
 
 
 def launch(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from collbench.errors import EngineError, PlanError, RequestError
@@ -61,7 +60,10 @@ def _install(build: ImageBuild, contents: Contents, recipe: Recipe, folder: Path
     pinned = [f"{name}=={version}" for name, version in sorted(contents.packages.items())]
     with tempfile.TemporaryDirectory(prefix="collbench-source-") as place:
         tree = Path(place)
-        _write(tree, build.files)
+        for name, file in build.files.items():  # the code of the image, as its builder gets it
+            if not name.startswith("containers/"):
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                (tree / name).write_bytes(file.read_bytes())
         constraints = ("-c", str(tree / "constraints.txt"))
         for argv in (
             (sys.executable, "-m", "venv", str(folder)),
@@ -69,14 +71,6 @@ def _install(build: ImageBuild, contents: Contents, recipe: Recipe, folder: Path
             (*install, *constraints, "--no-build-isolation", str(tree)),
         ):
             _execute(argv, folder)
-
-
-def _write(tree: Path, files: Mapping[str, Path]) -> None:
-    """The code of an image, as its builder gets it."""
-    for name, file in files.items():
-        if not name.startswith("containers/"):
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            (tree / name).write_bytes(file.read_bytes())
 
 
 def _execute(argv: tuple[str, ...], folder: Path) -> None:

@@ -36,7 +36,7 @@ from collbench.launch.overrides import LIBRARY_PATH, NO_OVERRIDES, Overrides, ov
 from collbench.launch.placement import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.waiting import Stopping
-from collbench.machine.cgroup import under
+from collbench.machine.cgroup import text_of, under
 from collbench.registry import IMAGE_NAME, PACKAGE, dockerfiles, find_dockerfile, find_layer, source_tree
 from collbench.schema.plan import Plan
 
@@ -220,12 +220,9 @@ def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
     """
     if any(CDI_KIND in str(device) for device in description.get("DiscoveredDevices") or ()):
         return True
-    for folder in description.get("CDISpecDirs") or ():
-        for path in (root / str(folder).lstrip("/")).glob("*"):
-            with contextlib.suppress(OSError):
-                if path.suffix in (".yaml", ".json") and CDI_KIND in path.read_text("utf-8", "replace"):
-                    return True
-    return False
+    places = (root / str(folder).lstrip("/") for folder in description.get("CDISpecDirs") or ())
+    specifications = (path for place in places for path in place.glob("*") if path.suffix in (".yaml", ".json"))
+    return any(CDI_KIND in (text_of(path) or "") for path in specifications)
 
 
 def refuse_without_gpus(engine: Docker, image: ImageRef, gpus: tuple[str, ...], cdi: bool) -> None:

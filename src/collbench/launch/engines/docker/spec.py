@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from collbench.launch.engines.spec import SHARING, USUAL_SHM, LadderStep, WorldSpec, ladder_of, step_of
-from collbench.launch.expansion import SHM_FOLDER, needs_shm_folder, variables
+from collbench.launch.engines.spec import SHARING, USUAL_SHM, LadderStep, WorldSpec, ladder_of
+from collbench.launch.expansion import SHM_FOLDER, needs_shm_folder, sharing_of, variables
 from collbench.launch.launchers import Argv
 from collbench.launch.overrides import Overrides
 from collbench.launch.placement import Box
@@ -151,9 +151,7 @@ def library_mounts(overrides: Overrides) -> tuple[ContainerMount, ...]:
 def layout_of(world: WorldSpec) -> Layout:
     """The containers of a world; what is not said is the engine's default. The host's namespaces need no anchor."""
     cell, stack, placement = world.cell, world.stack, world.placement
-    if cell.isolation is None:
-        raise ValueError(f"{cell.title}: no step of the ladder")
-    sharing, limits = step_of(LADDER, cell.isolation).sharing, STEPS.index(cell.isolation) >= STEPS.index("limits")
+    sharing, limits = sharing_of(cell), STEPS.index(cell.isolation) >= STEPS.index("limits")
     capabilities = {"SYS_NICE": limits, "SYS_PTRACE": sharing.ipc}
     environment = variables(cell, placement, stack) | stack.overrides.inside() | ACCOUNT
 

@@ -31,6 +31,7 @@ from collbench.launch.placement import Box, Placement
 from collbench.launch.probe import Contents
 from collbench.launch.stacks import contents_on, nodes_of, probe_of
 from collbench.launch.waiting import LONGEST_ANSWER, Log, StopCheck
+from collbench.machine.cgroup import text_of
 from collbench.schema.manifest import Allocation, Host
 from collbench.schema.plan import Plan
 
@@ -120,12 +121,12 @@ def contents_of(
 
 
 def hosts_of(
-    job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck, limit: float = ANSWER
+    job: SlurmJob, site: SlurmSite, cell: LaunchCell, placement: Placement, check: StopCheck
 ) -> tuple[Host, ...]:
     """The nodes of such a world, each as it describes itself; EngineError: one does not see the folder of the job."""
     argv = ("sh", "-c", _SEES, str(job.folder), script.python_of(cell, site), "-m", "collbench.machine.facts")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
-    answers = answers_of(job, step, site, argv, check, "the nodes", limit)
+    answers = answers_of(job, step, site, argv, check, "the nodes", ANSWER)
     blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]
     if blind:
         where = f"{nodes_of(blind, len(answers))} {'do' if len(blind) > 1 else 'does'}"
@@ -157,9 +158,7 @@ def answers_of(
 
 def nodes_in(folder: Path) -> tuple[str, ...]:
     """The nodes of the job in this folder, as it has written them down."""
-    with contextlib.suppress(OSError):
-        return tuple((folder / "nodes").read_text(encoding="utf-8", errors="replace").split())
-    return ()
+    return tuple((text_of(folder / "nodes") or "").split())
 
 
 def run_step(

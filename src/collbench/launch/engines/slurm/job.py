@@ -82,10 +82,6 @@ def version() -> str:
     return ask("srun", "--version").strip()
 
 
-def submit(script: str) -> str:
-    return ask("sbatch", "--parsable", text=script).strip().partition(";")[0]
-
-
 def state_of(job: str) -> JobState:
     """What scontrol says of a job; it has ended if a component has, or if it is not known any more."""
     try:
@@ -372,12 +368,12 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
     """A job that waits in Slurm's queue; EngineError: Slurm rejects it, or the folder cannot be made."""
     _furnish(script, folder)
     try:
-        job = SlurmJob(submit(script), folder, with_servers)
+        number = ask("sbatch", "--parsable", text=script).strip().partition(";")[0]  # ID, or ID;CLUSTER
     except EngineError:
         remove_folder(folder)
         raise
-    (folder / "number").write_text(job.number, encoding="ascii")
-    return job
+    (folder / "number").write_text(number, encoding="ascii")
+    return SlurmJob(number, folder, with_servers)
 
 
 def in_allocation(script: str, folder: Path, number: str) -> SlurmJob:

@@ -314,8 +314,8 @@ def _most(parts: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
     """Nodes and GPUs for every part, and the tasks and cores of the one that needs most processors of a node."""
     needs = []
     for cell, placement in parts:
-        cores = {core for slot in placement.slots for core in slot.cores}
-        tasks = min(each_of(cell), len(cores) // cores_of(placement))  # those of a node that have cores of their own
+        # those of a node that have cores of their own
+        tasks = min(each_of(cell), len(placement.cores) // cores_of(placement))
         needs.append(Resources(cell.hosts, tasks, cores_of(placement), len(placement.gpus) // cell.hosts))
     largest = max(needs, key=lambda need: (need.tasks * need.cores, need.tasks))
     return replace(largest, nodes=max(need.nodes for need in needs), gpus=max(need.gpus for need in needs))
