@@ -51,7 +51,7 @@ def draw(app: Any) -> None:
     for words in _FIGURE.findall((DOCS / "gallery.md").read_text(encoding="utf-8")):
         *rest, figure = shlex.split(words)
         command = [sys.executable, "-m", "collbench", *rest, str(DOCS / "figures" / figure)]
-        subprocess.run(command, cwd=DOCS.parent, timeout=120, check=True)
+        subprocess.run(command, cwd=DOCS.parent, timeout=600, check=True)
 
 
 def setup(app: Any) -> None:
