@@ -221,8 +221,11 @@ def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
     refuse_same(sources(*observed))
     for flaw in (flaw for run in observed for flaw in run.flaws):
         warnings.warn(flaw_text(flaw), stacklevel=3)
-    texts = [f"{name}={value}" for name, value in given.items()]
-    return [fixed_cells(run, parse_fixed(texts, run.cells)) for run in observed] if texts else observed
+    return [fixed_cells(run, _fixed(given, run)) for run in observed] if given else observed
+
+
+def _fixed(given: Mapping[str, Any], run: Observed) -> dict[str, str]:
+    return parse_fixed([f"{name}={value}" for name, value in given.items()], run.cells)
 
 
 def compare(
@@ -287,8 +290,7 @@ def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float =
     _refuse_margin(margin)
     each = _read(runs, {})
     observed = merged(each)
-    fixed = parse_fixed([f"{name}={value}" for name, value in (given or {}).items()], observed.cells)
-    found = advising.advise(questions(observed, fixed), observed.interleaved, margin)
+    found = advising.advise(questions(observed, _fixed(given or {}, observed)), observed.interleaved, margin)
     advices = complete(found, observed.interleaved)
     rows = [{**{name: answer[name] for name in ("operation", "workload", "ranks")},
              **{name: one[name] for name in ("from", "to", "take")},

@@ -25,7 +25,7 @@ def test_a_notebook_shows_what_is_stored_in_it(path: Path) -> None:
     ).execute()
     notebook.metadata = stored.metadata  # the version of this Python is in the other
     assert not [output for output in outputs(notebook) if output.output_type == "error"]
-    if os.environ.get("COLLBENCH_UPDATE_GOLDEN"):
+    if os.environ.get("COLLBENCH_UPDATE_GOLDEN") == "1":
         nbformat.write(notebook, path)
     else:
         assert outputs(notebook) == outputs(stored)
