@@ -18,14 +18,15 @@ def assert_slept(duets: Sequence[Duet], ranks: int) -> None:
     """
     (rounds,) = {len(duet.slices) for duet in duets}
     assert RULE.fewest <= rounds <= RULE.rounds
-    slices = [one for duet in duets for one in duet.slices]
-    assert median(one.asleep / allowed(one, ranks) for one in slices) <= 1
-    slept = [all(duet.slices[n].asleep <= allowed(duet.slices[n], ranks) for duet in duets) for n in range(rounds)]
+    shares = [[share(duet.slices[n], ranks) for duet in duets] for n in range(rounds)]
+    limits = [min(min(of_round) + RULE.asleep, RULE.asleep_most) for of_round in shares]
+    assert median(max(of_round) - limit for of_round, limit in zip(shares, limits, strict=True)) <= 0
+    slept = [max(of_round) <= limit for of_round, limit in zip(shares, limits, strict=True)]
     valid = [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
     assert [[one.valid for one in duet.slices] for duet in duets] == [valid] * len(duets)
     assert any(valid)
 
 
-def allowed(one: Slice, ranks: int) -> float:
-    """Processor seconds that so many ranks may use in the sleep before a slice."""
-    return ranks * (RULE.asleep * one.slept + RULE.waking)
+def share(one: Slice, ranks: int) -> float:
+    """The share of a processor that each of so many ranks used in the sleep before a slice, besides waking up."""
+    return max(one.asleep / ranks - RULE.waking, 0.0) / one.slept

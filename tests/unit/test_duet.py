@@ -539,6 +539,18 @@ def test_a_tenth_of_all_sleeps_may_fail(
     assert set(how(carried_out(worlds, sizes=("8",))).values()) == {expected}
 
 
+@pytest.mark.parametrize(
+    ("quietest", "loudest", "expected"),
+    [(0.012, 0.012, "duet"), (0.012, 0.021, "duet"), (0.012, 0.023, "awake"), (0.0, 0.012, "awake"),
+     (0.029, 0.029, "duet"), (0.031, 0.031, "awake")],
+)  # fmt: skip
+def test_what_all_worlds_use_asleep_slows_all_alike(quietest: float, loudest: float, expected: str) -> None:
+    """Shares of a processor of each of two ranks: 1 % above the quietest world's and at most 3 %, besides waking up."""
+    used = {place: 2 * (0.1 * share + 0.0003) for place, share in ((A, quietest), (B, loudest))}
+    worlds = Worlds(asleep=lambda place, number: used[place])
+    assert set(how(carried_out(worlds, sizes=("8",))).values()) == {expected}
+
+
 def test_what_cannot_live_at_once_is_not_tried_again_in_groups() -> None:
     """Of seven places and more the second group has the same processors."""
     places = list(own_seconds(SEVEN))

@@ -127,9 +127,9 @@ def test_what_others_did_between_two_stretches_does_not_count() -> None:
     assert known.and_then(known).added == Waited(2.0, {"/own": 2.0, "/": 4.0}, CoreTimes(2, 2.0, 2.0, 2.0))
 
 
-@pytest.mark.parametrize(("used", "disturbed"), [(0.25, False), (0.3, True)])
+@pytest.mark.parametrize(("used", "disturbed"), [(0.4, False), (0.48, True)])
 def test_what_sleepers_of_a_duet_may_use_is_no_contention(used: float, disturbed: bool) -> None:
-    """Two of them, by the rule 1 % each, and 5 % of others: 7 % of two cores are 0.28 s in 2 s."""
+    """Two of them, by the rule 3 % each, and 5 % of others: 11 % of two cores are 0.44 s in 2 s."""
     clock = iter((0, 2 * 10**9))
     looks = iter((Waited(0.0, {}, CoreTimes(2, 0.0, 0.0, 0.0)), Waited(1.0, {}, CoreTimes(2, used, 0.0, 0.0))))
     meter = ContentionMeter(lambda: next(clock), lambda: next(looks))

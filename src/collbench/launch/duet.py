@@ -196,8 +196,7 @@ class _Conversation:
             order = Order(act="slice", align=align, slack=slack.value, anew=anew, seconds=seconds,
                           operations=_operations(samples, len(rounds), self._rule),
                           sleepers=len(members) - 1, rule=self._rule)  # fmt: skip
-            played = self._round(members, order)
-            if played is None:
+            if (played := self._round(members, order)) is None:
                 return []
             rounds.append(played)
             worst = max((turn.report for turn in played.values()), key=lambda report: report.late / max(report.n, 1))
@@ -207,7 +206,7 @@ class _Conversation:
             mostly = enough and 2 * _most(rounds, "late") > _most(rounds, "n")
             if align == "roundtime" and self._plan.align == "auto" and (hopeless >= HOPELESS or mostly):
                 align, anew, hopeless, rounds, enough, began = "barrier", True, 0, [], False, time.monotonic()
-        self._slept += [_slept(world, turn.report, self._rule) for turns in rounds for world, turn in turns.items()]
+        self._slept += [slept for turns in rounds for slept in _slept(turns, self._rule)]
         share, sleeps = self._rule.invalid, len(self._slept)
         if self._slept.count(False) > share * sleeps + STANDARD_ERRORS * math.sqrt(share * (1 - share) * sleeps):
             self._refused = "awake"
@@ -227,7 +226,7 @@ class _Conversation:
     ) -> dict[LiveWorld, Duet]:  # fmt: skip
         """Of each member its part in a case, of one measure where these have names; none: too little was in time."""
         # a round counts where all worlds slept before their turns in it and in the next one
-        slept = [all(_slept(world, turn.report, self._rule) for world, turn in turns.items()) for turns in rounds]
+        slept = [all(_slept(turns, self._rule)) for turns in rounds]
         valid = [before and after for before, after in zip(slept, (*slept[1:], True), strict=True)]
         reference = self._reference
         times = {world: [_time_of(turns[world], name) for turns in rounds] for world in members}
@@ -236,9 +235,7 @@ class _Conversation:
         if not complete or (reference is not None and reference not in logs):
             return {}
         middles = logs[reference] if reference else [mean(column) for column in zip(*logs.values(), strict=True)]
-        level = mean(middles)
-        if reference is not None:
-            level = self._levels.setdefault(case, level)
+        level = mean(middles) if reference is None else self._levels.setdefault(case, mean(middles))
         began, duets = next(iter(rounds[0].values())).started, dict[LiveWorld, Duet]()
         for world in members:
             relative = median(log - middle for log, middle in zip(logs[world], middles, strict=True))
@@ -266,9 +263,11 @@ def _enough(rounds: int, samples: int, passed: float, rule: SliceRule) -> bool:
     return rounds >= rule.rounds or (rounds >= rule.fewest and passed > 2 * rule.usual)
 
 
-def _slept(world: LiveWorld, report: Report, rule: SliceRule) -> bool:
-    ranks = world.launch.cell.ranks
-    return report.asleep <= ranks * (rule.asleep * report.slept + rule.waking)
+def _slept(turns: Round, rule: SliceRule) -> list[bool]:
+    """Of each world whether its ranks slept before its turn. What all use in their sleep slows all alike."""
+    ranks = [max(turn.report.asleep / world.launch.cell.ranks - rule.waking, 0.0) for world, turn in turns.items()]
+    shares = [used / (turn.report.slept or math.inf) for used, turn in zip(ranks, turns.values(), strict=True)]
+    return [share <= min(rule.asleep_most, min(shares) + rule.asleep) for share in shares]
 
 
 def _most(rounds: Sequence[Round], count: Literal["late", "n"]) -> int:

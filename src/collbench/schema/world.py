@@ -127,9 +127,9 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     A case has so many `rounds` of one slice of each world. It has fewer, but at least the `fewest`, if these take more
     than twice the time of all, or if the plan fixes its samples and slices would have fewer than two. A slice lasts
     `seconds` and has at least `operations`, unless these would take `longest` (s). Before it `discard` operations, and
-    `discard_seconds`, are not counted. It is valid if the ranks that slept beside it used at most the share `asleep` of
-    a processor each, and the `waking` (s) that it takes to wake up. A duet is given up where clearly more than the
-    share `invalid` of its sleeps were none.
+    `discard_seconds`, are not counted. It is valid if the ranks that slept beside it used at most the share
+    `asleep_most` of a processor each, and `asleep` more than those of the quietest world of the round. Neither counts
+    the `waking` (s). A duet is given up where clearly more than the share `invalid` of its sleeps were none.
     """
 
     rounds: int = 20
@@ -140,6 +140,7 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     discard: int = 20
     discard_seconds: float = 0.005
     asleep: float = 0.01
+    asleep_most: float = 0.03
     waking: float = 0.0003
     invalid: float = 0.1
 
@@ -180,7 +181,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def sleepers_share(self) -> float:
         """The share of a processor that ranks of the sleepers may use on it."""
-        return self.sleepers * self.rule.asleep
+        return self.sleepers * self.rule.asleep_most
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
