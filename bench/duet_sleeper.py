@@ -60,7 +60,8 @@ class Stage:
         launch = Launch(cell, 0, self.sequence, LaunchPart(frozenset(cases)))
         session, stack = prepared.sessions[cell.engine], prepared.stacks.of(cell)
         session.ready()
-        assignment = LaunchTask(expanded.plan, launch, stack, expanded.placements[cell], session, cases, _drop)
+        assignment = LaunchTask(expanded.plan, launch, stack, expanded.placements[cell], session,
+                                frozenset(cases), _drop)  # fmt: skip
         world = LiveWorld(assignment, others=1)
         try:
             world.start()

@@ -17,7 +17,6 @@ from collbench.bindings.gpu.nccl import NcclLog
 from collbench.bindings.gpu.device import load, loaded
 from collbench.collectives.row import C
 log = NcclLog()
-log.begin()
 from collbench.bindings.gpu.nccl import cupy_nccl
 nccl = cupy_nccl()
 cudart = load("cudart", "libcudart.so.12", only=False)

@@ -56,9 +56,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def log() -> NcclLog:
-    log = NcclLog()
-    log.begin()
-    return log
+    return NcclLog()
 
 
 # What is read of lines --------------------------------------------------------------------------------------------
@@ -174,7 +172,6 @@ def test_the_log_is_switched_by_one_function_and_not_by_one_that_nccl_will_remov
 def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
     os.environ |= {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/home/me/nccl.log"}
     before, log, performed = dict(os.environ), NcclLog(), list[None]()
-    log.begin()
     assert log.observe(Library().reread, lambda: performed.append(None)) == Observation()
     assert len(performed) == 1, "every rank performs it, whoever has a log"
     assert log.transport() is None

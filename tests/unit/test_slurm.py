@@ -19,7 +19,7 @@ from collbench.cli.plan import show_cells
 from collbench.launch.engines.slurm import all_launches
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import Resources, job_script, placing_options, read, uses_threads
+from collbench.launch.engines.slurm.script import Resources, job_script, placing_options, read, seconds_of, uses_threads
 from collbench.launch.expansion import ExpandedPlan, expand, shape_of
 from collbench.launch.stacks import ignored_keys
 from collbench.launch.waiting import LONGEST_ANSWER, LONGEST_LINE, Log
@@ -154,7 +154,7 @@ def test_options_that_may_change_what_is_measured_are_kept(tmp_path: Path) -> No
      ("0", None), ("unlimited", None)],
 )  # fmt: skip
 def test_times_as_slurm_reads_them(tmp_path: Path, time: str, seconds: float | None) -> None:
-    assert read(site_file(tmp_path, time=time)).seconds == seconds
+    assert seconds_of(read(site_file(tmp_path, time=time)).time) == seconds
 
 
 @pytest.mark.parametrize(

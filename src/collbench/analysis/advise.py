@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from collbench.analysis.bounds import Launches, location, of_controls, of_controls_at_any_time, ratio_at_any_time
 from collbench.analysis.compare import DEPENDENT, MARGIN, Reason, not_comparable
-from collbench.analysis.estimate import FEWEST, Estimate, centre, open_to_clock, ratio_in_blocks
+from collbench.analysis.estimate import FEWEST, Estimate, Floats, centre, open_to_clock, ratio_in_blocks
 from collbench.analysis.launches import dependent, drift, serial, slow, slow_samples, together
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.pairs import Pair, alike, undisturbed
@@ -28,9 +28,6 @@ from collbench.analysis.runs import Observed
 from collbench.schema.axes import STEPS
 from collbench.schema.case import Case
 from collbench.units import format_size
-
-if TYPE_CHECKING:
-    from collbench.analysis.estimate import Floats
 
 MOST_LOSS = 1e6  # a bound above this ratio says nothing
 NEAR = 1.25  # medians that differ by less are about equal
@@ -125,8 +122,7 @@ class Range:
     @property
     def rivals(self) -> list[Option]:
         """Other options that may be the best at each of these sizes."""
-        common = set.intersection(*(set(size.possible) for size in self.sizes)) - {self.option}
-        return sorted(common)
+        return sorted(set.intersection(*(set(size.possible) for size in self.sizes)) - {self.option})
 
 
 @dataclass(frozen=True)
@@ -226,7 +222,7 @@ def _bounds(
     for (base, other), launches in used.items():
         drifts = not in_blocks and drift(launches.base, launches.other) is not None
         steps = (cells[other].half_step, cells[base].half_step)
-        hidden = open_to_clock(np.asarray(launches.other), np.asarray(launches.base), steps)
+        hidden = open_to_clock(launches.other, launches.base, steps)
         for key in ((base, other), (other, base)):
             least[key] = -math.inf if drifts else least[key] - hidden
     out = {option: any(least[other, option] > 0 for other in members if (other, option) in least)
@@ -323,10 +319,9 @@ def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, flo
     steps = {key for option, key in keys.items() if option["isolation"] or "isolation" not in rest}
     groups: dict[tuple[str, ...], dict[str, float]] = {key: {} for key in steps}
     for option, result in size.options.items():
-        option_key = keys[option]
         for key, values in groups.items():
             same = all(mine == theirs or (name == "isolation" and not mine)
-                       for name, mine, theirs in zip(rest, option_key, key, strict=True))  # fmt: skip
+                       for name, mine, theirs in zip(rest, keys[option], key, strict=True))  # fmt: skip
             if same:
                 value = question.value(option, factor)
                 values[value] = min(values.get(value, math.inf), result.ratio)

@@ -32,6 +32,7 @@ import numpy as np
 from collbench.analysis.estimate import (
     CONFIDENCE,
     Estimate,
+    Floats,
     HalfSteps,
     in_logarithms,
     needed,
@@ -41,8 +42,6 @@ from collbench.analysis.estimate import (
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-    from collbench.analysis.estimate import Floats
 
 
 ALPHA = 0.05  # the probability that anything false is said of one question: at most this
@@ -450,8 +449,7 @@ def _bounded_sides(base: Floats, other: Floats, places: Floats) -> Floats:
 
 def _bounded(differences: Floats) -> Floats:
     """Differences [..., n], none larger than `TUNING` standard deviations; where most are 0, hardly more than signs."""
-    most = TUNING * _OF_NORMAL * _medians(np.abs(differences))
-    most = np.maximum(most, 1e-9)
+    most = np.maximum(TUNING * _OF_NORMAL * _medians(np.abs(differences)), 1e-9)
     return np.clip(differences, -most, most)
 
 
@@ -514,11 +512,10 @@ def ratio_at_any_time(
     of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
 ) -> Estimate:
     """As `estimate.ratio_in_blocks`, with an interval that holds after every block at once (a confidence sequence)."""
-    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
-    ordered = np.sort(np.log(of_times) - np.log(over_times))
+    ordered = np.sort(np.log(of) - np.log(over))
     ends = _least(ordered, 2 / (1 - confidence)), _most(ordered, 2 / (1 - confidence))
     estimate = Estimate(float(np.median(ordered)), ends if math.isfinite(ends[0]) else None, len(ordered))
-    return in_logarithms(estimate, open_to_clock(of_times, over_times, half_steps))
+    return in_logarithms(estimate, open_to_clock(of, over, half_steps))
 
 
 def _least(ordered: Floats, wealth: float) -> float:

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from collbench.analysis.bounds import ALPHA
+from collbench.analysis.estimate import Floats
 from collbench.analysis.results import grouped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from collbench.analysis.estimate import Floats
 
 
 LEAST = 3  # the fewest values of a level: one or two strange values are no change

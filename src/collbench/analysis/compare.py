@@ -160,7 +160,7 @@ def _ratios(used: Sequence[tuple[Pair, Alike]], in_blocks: bool, until_decided: 
     for measured, (pair, _) in zip(launches, used, strict=True):
         n = min(len(measured.base), len(measured.other))
         value, *ends = next(known) if n >= FEWEST else (location(measured, in_blocks),)
-        hidden = open_to_clock(np.asarray(measured.other), np.asarray(measured.base), half_steps(pair))
+        hidden = open_to_clock(measured.other, measured.base, half_steps(pair))
         estimates.append(in_logarithms(Estimate(value, (ends[0], ends[1]) if ends else None, n), hidden))
     return estimates
 

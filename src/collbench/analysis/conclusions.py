@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, get_args
 
 from collbench.analysis.bounds import Launches, in_order, intervals_of_sides
@@ -117,11 +117,9 @@ class JudgedConclusion:
     def deciding(self) -> Evidence | None:
         """Of the cells with the conclusion's verdict the one that agrees least; of supporting ones if too few do."""
         for verdict in (self.verdict, "holds here") if self.verdict != "not measured" else ():
-            evidences = [
-                evidence for evidence in self.evidence if evidence.verdict == verdict and evidence.ratio is not None
-            ]
-            if evidences:
-                return max(evidences, key=lambda evidence: evidence.beyond)
+            cells = [cell for cell in self.evidence if cell.verdict == verdict and cell.ratio is not None]
+            if cells:
+                return max(cells, key=lambda cell: cell.beyond)
         return None
 
     @property
@@ -177,9 +175,7 @@ def planned_conclusions(paper: Paper, items: Sequence[Item]) -> list[JudgedConcl
 
 def _judged(conclusion: Conclusion, kind: ContainerKind, margin: float) -> JudgedConclusion:
     needed = [(part, *_needed(part, kind)) for part in conclusion.parts]
-    every = [
-        cell for part, claims, others in needed if not part.growth for cell in (*claims, *chain.from_iterable(others))
-    ]
+    every = (cell for part, claims, others in needed if not part.growth for cell in chain(claims, *others))
     at_once = _compared(every, margin, lambda pair: pair.base.case.workload)
     parts = tuple(_of_part(part, kind, claims, others, at_once) for part, claims, others in needed)
     shown = [
@@ -389,5 +385,5 @@ def _fewer(items: Sequence[Item], part: ClaimPart, cell: Opposed) -> tuple[Item,
     smaller: list[Item] = []
     for side in (cell.base, cell.other) if cell.other["workers"] == many else ():
         alike = (item for item in items if item["workers"] == few and of_any_size(item) == of_any_size(side))
-        smaller += [item for item in [next(alike, None)] if item is not None]
+        smaller += islice(alike, 1)
     return tuple(smaller) if len(smaller) == 2 else ()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from collbench.errors import PackageMissing, to_install
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Floats = NDArray[np.float64]
+Floats: TypeAlias = "NDArray[np.float64]"
 
 CONFIDENCE = 0.95
 FEWEST = 6  # below this many launches a side no interval of a median reaches 95 %
@@ -88,14 +88,14 @@ def ratio_in_blocks(
 
     By the median of ratios: what drifts divides out, and what jumps in a few blocks moves it little.
     """
-    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
-    log_ratio = centre(np.log(of_times) - np.log(over_times), confidence)
-    return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
+    log_ratio = centre(np.log(of) - np.log(over), confidence)
+    return in_logarithms(log_ratio, open_to_clock(of, over, half_steps))
 
 
-def open_to_clock(of: Floats, over: Floats, half_steps: HalfSteps) -> float:
+def open_to_clock(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps) -> float:
     """The logarithm of the factor that steps of the clock leave open in a ratio of such times."""
-    shares = [half / float(np.median(side)) for half, side in zip(half_steps, (of, over), strict=True) if half]
+    sides = zip(half_steps, (of, over), strict=True)
+    shares = [half / float(np.median(np.asarray(side))) for half, side in sides if half]
     return -sum(math.log1p(-min(share, 0.999)) for share in shares)
 
 
@@ -113,9 +113,9 @@ def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0,
     The Hodges-Lehmann estimate: the median of all differences of logarithms; the interval inverts the Mann-Whitney
     test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3).
     """
-    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
-    n, m = len(of_times), len(over_times)
-    steps = np.sort((np.log(of_times)[:, None] - np.log(over_times)[None, :]).ravel())
+    of_logs, over_logs = np.log(of), np.log(over)
+    n, m = len(of_logs), len(over_logs)
+    steps = np.sort((of_logs[:, None] - over_logs).ravel())
     interval = None
     if min(n, m) >= FEWEST:
         cdf, tail = _rank_sum_cdf(n, m), (1 - CONFIDENCE) / 2
@@ -125,7 +125,7 @@ def ratio_of_sides(of: ArrayLike, over: ArrayLike, half_steps: HalfSteps = (0.0,
         high = (1 - share) * steps[-k] + share * steps[-k - 1]
         interval = float(low), float(high)
     log_ratio = Estimate(float(np.median(steps)), interval, min(n, m))
-    return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
+    return in_logarithms(log_ratio, open_to_clock(of, over, half_steps))
 
 
 def _exp(logarithm: float) -> float:

@@ -103,7 +103,7 @@ def setting_of(variable: str) -> str:
 
 
 def find_factor(name: str, more: Iterable[str] = (), workload_axes: Iterable[str] = ()) -> Factor:
-    """The factor of that name; `own` are axes of workloads, `more` facts of the environments of two runs.
+    """The factor of that name; `workload_axes` are those of workloads, `more` facts of the environments of two runs.
 
     Without `more`, within one run, `library` compares places that have their own software. Raises RequestError.
     """
@@ -153,9 +153,8 @@ def facts_of(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     machines = [(manifest, _of_manifest(manifest)) for manifest in observed.manifests]
     each = (machine | software(manifest, image, on_host, users, backend, side)
             for manifest, machine in machines for image, side, on_host, users, backend in sides)  # fmt: skip
-    return {
-        name: _several(values) for name, values in grouped(fact for facts in each for fact in facts.items()).items()
-    }
+    values_of = grouped(fact for facts in each for fact in facts.items())
+    return {name: _several(values) for name, values in values_of.items()}
 
 
 def unlike(observed: Observed) -> dict[str, str]:

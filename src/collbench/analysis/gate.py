@@ -21,7 +21,7 @@ from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RunReadError
 from collbench.schema.axes import SOFTWARE
-from collbench.schema.case import Case, Where
+from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Image, Library, Manifest
 from collbench.schema.plan import Side
 from collbench.schema.record import UNREAD, read, stem_of
@@ -262,10 +262,8 @@ def planned_cells(run: Observed, cases: Iterable[Case]) -> list[Cell | None]:
 
     A launch that failed has one record for all its cases without one: these failed as often as the case beside them.
     """
-    failed: dict[Where, Cell] = {}
-    for cell in run.cells.values():
-        if cell.failed and cell.failed >= failed.get(cell.case.where, cell).failed:
-            failed[cell.case.where] = cell
+    failing = sorted((cell for cell in run.cells.values() if cell.failed), key=lambda cell: cell.failed)
+    failed = {cell.case.where: cell for cell in failing}  # of each place the one that failed most often
 
     def as_failed(case: Case, beside: Cell) -> Cell:
         failures = np.array([facts.status == "failed" for facts in beside.missing], bool)

@@ -420,15 +420,13 @@ def history(path: Path, fixed: Sequence[str], margin: float) -> History:
     """The history of the runs in a folder with a cell of `fixed` (`policy=multi`), or RequestError for lack of one."""
     runs, left_out, flaws = _read(path, fixed)
     series = all_series(runs)
-    segmented, correlation = change_points.find(
-        [measured.trace for measured in series], change_points.spread_of(margin)
-    )
+    traces = [cell_series.trace for cell_series in series]
+    segmented, correlation = change_points.find(traces, change_points.spread_of(margin))
     trends = []
-    for cell_series, levels in zip(series, segmented, strict=True):
-        lasting = change_points.matter(cell_series.trace.values, levels, margin)
-        trends.append(
-            Trend(cell_series, lasting, tuple(_change(cell_series, *steps, margin) for steps in pairwise(lasting)))
-        )
+    for cell_series, trace, levels in zip(series, traces, segmented, strict=True):
+        lasting = change_points.matter(trace.values, levels, margin)
+        changes = tuple(_change(cell_series, *steps, margin) for steps in pairwise(lasting))
+        trends.append(Trend(cell_series, lasting, changes))
     renewed = renewals(runs)
     recent = tuple(events([change for trend in trends for change in trend.changes], renewed))
     latest = tuple(_latest(runs, trends, margin))

@@ -6,18 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from collbench.analysis.bounds import bounds
-from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, stats, welch_freedom
+from collbench.analysis.estimate import CONFIDENCE, FEWEST, Estimate, Floats, stats, welch_freedom
 from collbench.analysis.pairs import Pair
 from collbench.analysis.results import Cell, grouped
-
-if TYPE_CHECKING:
-    from collbench.analysis.estimate import Floats
-
 
 _TREND = 0.025  # a trend of one side counts at this p: half of 5 %, because there are two sides
 _OF_DRIFT = 2.0  # a difference is distinguished from drift when it exceeds what the drift can make this many times
@@ -120,7 +116,7 @@ def serial(base: Sequence[float], other: Sequence[float], in_blocks: bool) -> fl
     return max(scores, default=None)
 
 
-def _score(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+def _score(values: Floats) -> float | None:
     n = len(values)
     centred = values - values.mean()
     power = float((centred * centred).sum())

@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from collbench.analysis.estimate import Floats
 from collbench.analysis.results import Cell
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from collbench.analysis.estimate import Floats
 
 Term = Callable[[int], float]  # of the number of ranks, at least 2
 

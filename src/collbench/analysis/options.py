@@ -259,9 +259,8 @@ def _differences(first: Observed, other: Observed) -> dict[str, str]:
 def _unambiguous_image(case: Case, run: Observed, runs: list[Observed]) -> str | None:
     """The image's name, with its library where another run has another library under that name."""
     software = _software(case, run)
-    different = [
-        facts for other in runs if other is not run and (facts := _software(case, other)) not in (software, {})
-    ]
+    of_others = (_software(case, other) for other in runs if other is not run)
+    different = [facts for facts in of_others if facts not in (software, {})]
     if not different:
         return case.where.image
     if any(facts["library"] == software["library"] for facts in different):

@@ -95,12 +95,9 @@ def _swaps(cells: Sequence[Launches]) -> NDArray[np.int64]:
 
 
 def _swapped(cells: Sequence[Launches], signs: NDArray[np.int64]) -> list[Launches]:
-    swapped = []
-    for cell in cells:
-        as_named = signs[: len(cell.base)] > 0
-        sides = np.where(as_named, cell.base, cell.other), np.where(as_named, cell.other, cell.base)
-        swapped.append(in_order(sides[0].tolist(), sides[1].tolist()))
-    return swapped
+    named = ((cell, signs[: len(cell.base)] > 0) for cell in cells)
+    return [in_order(np.where(as_named, cell.base, cell.other).tolist(),
+                     np.where(as_named, cell.other, cell.base).tolist()) for cell, as_named in named]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
 
-from collbench.analysis.estimate import Estimate, centre
+from collbench.analysis.estimate import Estimate, Floats, centre
 from collbench.analysis.launches import together
 from collbench.analysis.models import Fitted, HeldOutError, LinkSeries, Model, Piece, Unfit, least, model, series
 from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.schema.case import Case
-
-if TYPE_CHECKING:
-    from collbench.analysis.estimate import Floats
 
 DRAWS, ERRORS, SEED = 200, 50, 1994  # how often launches are resampled, and how many errors are drawn for each
 NEAREST = 4  # held-out errors at so many of the nearest sizes make an interval
@@ -166,9 +163,8 @@ def answers(
     by_case = grouped((fitted.series.case, fitted) for fitted in fits
                       if question.size is not None or not fitted.series.sized)  # fmt: skip
     hosts = [manifest.hosts for manifest in observed.manifests]  # of several, and a network, any number of ranks
-    cores = (
-        math.inf if any(len(of) > 1 for of in hosts) else max((host.cores for of in hosts for host in of), default=0)
-    )
+    largest = max((host.cores for of in hosts for host in of), default=0)
+    cores = math.inf if any(len(of) > 1 for of in hosts) else largest
     predicted: list[Prediction | Refusal] = []
     for of_case in by_case.values():
         most = max(cores, *(ranks for model in of_case for ranks in (0, *model.series.ranks)))
@@ -241,10 +237,9 @@ class TrainingStep:
 
 def training_steps(observed: Observed, fits: Sequence[Model | Unfit] | None = None) -> tuple[TrainingStep, ...]:
     """The steps of a run's trainings on several ranks, wherever they or their all-reduces (`fits`) were measured."""
-    trainings: dict[Case, dict[str, Cell]] = {}
-    for case, cell in observed.cells.items():
-        if cell.messages and case.where.ranks > 1:
-            trainings.setdefault(case.without(("measure",)), {})[case["measure"]] = cell
+    measures = grouped((case.without(("measure",)), (case["measure"], cell))
+                       for case, cell in observed.cells.items() if cell.messages and case.where.ranks > 1)  # fmt: skip
+    trainings = {case: dict(cells) for case, cells in measures.items()}
     if not trainings:
         return ()
     if fits is None:
@@ -269,14 +264,11 @@ def _step(
     near = _near(fits, case)
     if not near:
         return TrainingStep(case, messages, (), "no all-reduces", times, lost)
-    answers_of = {
-        size: answers(observed, near, PredictionQuestion(case.where.ranks, size))[0] for size in dict.fromkeys(messages)
-    }
+    questions = {size: PredictionQuestion(case.where.ranks, size) for size in messages}
+    answers_of = {size: answers(observed, near, question)[0] for size, question in questions.items()}
     refusal = next((answer for answer in answers_of.values() if isinstance(answer, Refusal)), None)
-    predictions = tuple(
-        prediction for size in messages if isinstance(prediction := answers_of[size], Prediction) and refusal is None
-    )
-    return TrainingStep(case, messages, predictions, refusal, times, lost)
+    predictions = (answer for size in messages if isinstance(answer := answers_of[size], Prediction))
+    return TrainingStep(case, messages, () if refusal else tuple(predictions), refusal, times, lost)
 
 
 def _near(fits: Sequence[Model | Unfit], case: Case) -> list[Model | Unfit]:

@@ -132,12 +132,11 @@ class Extra(NamedTuple):
 
 
 def _extra_of(record: Record, file: str) -> Extra | None:
-    check, cpu, samples = record.check, record.cpu, record.samples
-    if cpu is None and record.duet is None and not file and (check is None or not (check.figures or check.repeatable)):
+    check, cpu, samples = record.check or ResultCheck(wrong=None), record.cpu, record.samples
+    if cpu is None and record.duet is None and not (file or check.figures or check.repeatable):
         return None
     executed = 1 if samples is None else max(samples.n + samples.warmup, 1)
     used = None if cpu is None or samples is None else ((cpu.user + cpu.system) / executed, cpu.wall / executed)
-    check = check or ResultCheck(wrong=None)
     repeatable = {name: (value,) for name, value in check.repeatable.items()}
     turn = None if record.duet is None else in_turns(record.duet)
     return Extra(used, turn, check.figures, repeatable, file)

@@ -7,6 +7,7 @@ packages takes longer than the rest of a start, and is done only for other names
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,7 @@ def get(name: str) -> Backend:
         backend: Backend = defined(__name__, module, "BACKEND") if name in _own() else loaded(_added()[name])
     except RequestError as error:
         raise BackendUnavailable(f"backend {name!r}: {error}") from error
-    mistake = _mistake_in(backend, name)
-    if mistake is not None:
+    if (mistake := _mistake_in(backend, name)) is not None:
         source = f"{__name__}.{module}:BACKEND" if name in _own() else _added()[name][0].value
         raise BackendUnavailable(f"backend {name!r}: {source} is not a Backend of that name: {mistake}.")
     return backend
@@ -74,10 +74,8 @@ def every() -> tuple[Backend, ...]:
     """All backends, usable here or not, without those that are broken."""
     working = []
     for name in names():
-        try:
+        with suppress(BackendUnavailable):  # `get` says why to those who ask for it
             working.append(get(name))
-        except BackendUnavailable:  # `get` says why to those who ask for it
-            continue
     return tuple(working)
 
 

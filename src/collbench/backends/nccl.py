@@ -291,7 +291,6 @@ class NcclSession(DeviceMpiSession):
     def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: WorldSettings) -> None:
         super().__init__(backend, mpi, level, options)
         self._log = NcclLog()
-        self._log.begin()
         self._nccl = on_all(self.world, backend.name, self.runtime.nccl)
         self._reread = partial(reread_settings, self._nccl.call)
         self._reread()  # it may be loaded already, with another log

@@ -6,7 +6,6 @@ and the dialect of torch are here, too: `torch-nccl` has the same.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import re
@@ -39,6 +38,7 @@ from collbench.machine import launcher
 from collbench.schema.axes import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.loop import Call, Messages, Signals, Stage, Stopwatch
+from collbench.workloads.software import version
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 
@@ -130,12 +130,8 @@ def missing_torch() -> str | None:
 
 def torch_library(name: str) -> Library:
     """The installed package, under this name, without importing it."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    spec, number = importlib.util.find_spec("torch"), "unknown"
-    with contextlib.suppress(PackageNotFoundError):
-        number = version("torch")
-    return Library(name=name, version=number, path=spec.origin if spec else None)
+    spec = importlib.util.find_spec("torch")
+    return Library(name=name, version=version("torch") or "unknown", path=spec.origin if spec else None)
 
 
 def join(backend: str, dist: Any, started_by: launcher.Launcher, options: WorldSettings) -> tuple[ThreadLevel, Any]:

@@ -192,7 +192,6 @@ class TorchNcclSession(TorchSession):
         self._nccl = on_all(self.world, backend.name, lambda: nccl_of(torch))
         agree(self.world, backend.name, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
-        self._log.begin()
         self._reread = partial(reread_settings, self._nccl.call)
         self._reread()  # it may be loaded already, with another log
         version = tuple(map(int, self._nccl.version.split(".")))

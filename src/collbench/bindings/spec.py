@@ -320,15 +320,13 @@ def make_call(
 
 
 def _stage_of(part: Part, symbols: Symbols) -> Stage:
-    if part.c is None:
-        return Stage(part.python, None, part.name)
     calls = []
-    for call in part.c:
-        if (native := symbols(call)) is None:
-            return Stage(part.python, None, part.name)
-        after = None if call.after_error is None else symbols(call.after_error)
-        calls.append(native if call.after_error is None else replace(native, after_error=after))
-    return Stage(part.python, tuple(calls), part.name)
+    for call in part.c or ():
+        if (native := symbols(call)) is not None:
+            after = None if call.after_error is None else symbols(call.after_error)
+            calls.append(native if call.after_error is None else replace(native, after_error=after))
+    complete = part.c is not None and len(calls) == len(part.c)
+    return Stage(part.python, tuple(calls) if complete else None, part.name)
 
 
 class Session(Protocol):

@@ -184,10 +184,8 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, flaw
     and so do `flaws`, such as samples files that do not agree with their records. What both sides skipped fails none.
     """
     comparisons = [comparison for comparison in comparisons if not _both_skipped(comparison.pair)]
-    verdicts, counts = (
-        Counter[str](comparison.verdict for comparison in comparisons),
-        Counter(failed=0, missing=missing),
-    )
+    verdicts = Counter[str](comparison.verdict for comparison in comparisons)
+    counts = Counter(failed=0, missing=missing)
     for comparison in comparisons:
         counts.update(_unmeasured(comparison))
     reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]

@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import as_file, files
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ from collbench.analysis.gate import ACCEPTABLE, Judgement, judge, sides_of
 from collbench.analysis.launches import together
 from collbench.analysis.pairs import within
 from collbench.analysis.planning import cost, false_positives, movements, smallest, standing_of_sides
+from collbench.analysis.results import grouped
 from collbench.analysis.runs import observe
 from collbench.cli import options as flags
 from collbench.cli.analyse import COMPLETE, STYLE, print_tables
@@ -392,9 +393,7 @@ def selftest_command(options: _SelftestOptions) -> None:
         comparisons = compare(within(observed, FACTORS["side"], frozenset()), margin)
         moved = movements(reading.values for reading in store.read_readings(folder))
         stopping.check()
-    questions: dict[Hashable, list[Launches]] = {}
-    for comparison in comparisons:
-        questions.setdefault(question_of(comparison.pair), []).append(_paired(comparison))
+    questions = grouped((question_of(comparison.pair), _paired(comparison)) for comparison in comparisons)
     order, cells = list(questions), list(questions.values())
     rate, price = max(map(false_positives, cells)), cost([*chain.from_iterable(cells)], margin)
     least = tuple(chain.from_iterable(smallest(of_question, margin) for of_question in cells))

@@ -290,10 +290,8 @@ def _benchmarks_of(words: Sequence[str]) -> list[Benchmark]:
             click.echo(f"collbench: {name} means different things ({listed}); {alone}", err=True)
     benchmarks: list[Benchmark] = []
     for program in programs:  # what is given to it alone counts more than what is given to all
-        values = {name: settings.get(f"{program.name}.{name}", settings.get(name)) for name in parameters_of(program)}
-        benchmarks.append(
-            {"name": program.name, **{name: value for name, value in values.items() if value is not None}}
-        )
+        keys = ((name, key) for name in parameters_of(program) for key in (name, f"{program.name}.{name}"))
+        benchmarks.append({"name": program.name, **{name: settings[key] for name, key in keys if key in settings}})
     return benchmarks
 
 
@@ -470,9 +468,8 @@ class TerminalSink:
             sys.stdout.flush()
         except BrokenPipeError:  # nobody reads it any more; with a run on disk, or -J, measuring continues
             self._listening = False
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
             if self._writer is None and self._output_file is None:
                 text = "standard output was closed; stopping. With --out DIR measuring would continue to disk."
                 raise Interrupted(text) from None

@@ -27,7 +27,7 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
 from collbench.analysis.papers import Exhibit, Item, Paper, library_name, representatives
 from collbench.analysis.planning import power, questions
-from collbench.analysis.results import cells_of
+from collbench.analysis.results import cells_of, grouped
 from collbench.cli import options as flags
 from collbench.cli.analyse import read
 from collbench.cli.options import Options, note, option, say, waiting_for
@@ -174,11 +174,8 @@ def _power(expanded: ExpandedPlan, run: Path, margin: float) -> Table:
     """What numbers of launches decide, each with its duration, if launches spread as in a run with intervals."""
     observed = read(run)
     compared = compare(own_sides(observed), margin, observed.interleaved)
-    ratios = [
-        comparison.ratio
-        for comparison in compared
-        if comparison.ratio is not None and comparison.ratio.interval is not None
-    ]
+    known = (comparison.ratio for comparison in compared if comparison.ratio is not None)
+    ratios = [ratio for ratio in known if ratio.interval is not None]
     if not ratios:
         raise RequestError(f"plan --like {run}: it compares nothing with {FEWEST} launches or more. Name another run.")
     each = seconds_of(expanded) / expanded.plan.launches
@@ -329,18 +326,11 @@ def comparisons(expanded: ExpandedPlan) -> int:
         lambda cell: replace(cell, gpus="", cores=""),
         lambda cell: replace(cell, side=None, image=cell.plan_image, replaces=""),
     )
-    most = 0
-    for key in keys:
-        opposed: dict[object, list[LaunchCell]] = {}
-        for cell in expanded.cells:
-            opposed.setdefault(key(cell), []).append(cell)
-        most = max(most, sum(len(expanded.expected[cell]) for cells in opposed.values() for cell in cells[1:]))
-    return most
+    ways = (grouped((key(cell), cell) for cell in expanded.cells) for key in keys)
+    return max(sum(len(expanded.expected[cell]) for cells in way.values() for cell in cells[1:]) for way in ways)
 
 
-def of_paper(
-    expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING
-) -> tuple[Paper, list[JudgedConclusion]] | None:  # fmt: skip
+def of_paper(expanded: ExpandedPlan, missing: Missing = NOTHING_MISSING) -> tuple[Paper, list[JudgedConclusion]] | None:
     """The plan's paper, and its conclusions as the plan can decide them where benchmarks are `missing`.
 
     None: it belongs to no paper. An image is taken to hold the MPI that is in its name.
@@ -393,9 +383,7 @@ def plans_of(published: Paper, options: Options, machine: Callable[[str], Topolo
     return [_choice_of(entry.names, options, machine) for entry in published.plans]
 
 
-def _choice_of(
-    names: Sequence[str], options: Options, machine: Callable[[str], Topology] | None
-) -> PaperChoice:  # fmt: skip
+def _choice_of(names: Sequence[str], options: Options, machine: Callable[[str], Topology] | None) -> PaperChoice:
     unfit = None
     for name in names:
         path = find_plan(name)

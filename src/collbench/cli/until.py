@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.planning import TRIED, OpenAtPlace, PairStatus, next_block, standing, still_open
-from collbench.analysis.results import Cell, cells_of, some_from
+from collbench.analysis.results import Cell, cells_of, grouped, some_from
 from collbench.analysis.runs import shortage
 from collbench.cli.command import OF_COMMAND
 from collbench.cli.options import typed_margins, typed_share
@@ -111,10 +111,8 @@ class Decider:
         def seconds(cell: LaunchCell, part: LaunchPart) -> float:
             return seconds_of_launch(self._expanded, cell, part, isinstance(self._at_once[cell], int))
 
-        performed: dict[tuple[LaunchCell, int], set[Case]] = {}
-        for record in self._records[self._before :]:
-            launch = (self._cells[record.case], record.launch)
-            performed.setdefault(launch, set()).add(self._as_asked[record.case])
+        new = ((record.case, record.launch) for record in self._records[self._before :])
+        performed = grouped(((self._cells[case], launch), self._as_asked[case]) for case, launch in new)
         estimated = sum(seconds(cell, LaunchPart(frozenset(cases))) for (cell, _), cases in performed.items())
         if not estimated:
             return ""

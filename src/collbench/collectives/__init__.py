@@ -39,8 +39,7 @@ def get(spelling: str) -> Collective:
     Raises:
         PlanError: no such collective; the message names the nearest.
     """
-    name = find(spelling)
-    if name is None:
+    if (name := find(spelling)) is None:
         raise PlanError(f"collective {spelling!r}: unknown. {suggestion(spelling, names())}")
     row: Collective = defined(__name__, name, "ROW")
     return row

@@ -131,8 +131,7 @@ class Machine:
     @property
     def online(self) -> frozenset[int]:
         """The cores of the machine that are online; OSError where the kernel does not say."""
-        text = self.read(_CPUS_ONLINE)
-        if text is None:
+        if (text := self.read(_CPUS_ONLINE)) is None:
             raise OSError(f"/{_CPUS_ONLINE} cannot be read")
         return parse_spans(text)
 
@@ -149,8 +148,7 @@ class Machine:
 
     def allowed(self, process: str = "self") -> frozenset[int]:
         """The online ones of those cores that the kernel allows a process (others may be listed), else OSError."""
-        text = self.status(process).get("Cpus_allowed_list")
-        if text is None:
+        if (text := self.status(process).get("Cpus_allowed_list")) is None:
             raise OSError(f"/proc/{process}/status does not say which cores may be used")
         return parse_spans(text) & self.online
 
@@ -202,11 +200,9 @@ def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[s
     for name in without:
         if name not in every:
             raise RequestError(f"doctor --without {name}: no such check. {suggestion(name, tuple(every))}")
-    for name, look in every.items():
-        if name in without:
-            continue
+    for name in sorted(every.keys() - without):
         try:
-            seen = look(machine)
+            seen = every[name](machine)
         except Exception as error:
             cause = f"{type(error).__name__}: {error}".strip().rstrip(":")
             effect = "not known: what this check looks at may spoil a measurement, or not"

@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from collbench.analysis.results import grouped
 from collbench.doctor import Finding, Problem, Severity
 from collbench.errors import CollbenchError, EngineError
 from collbench.launch import launchers
@@ -255,15 +254,13 @@ def slurm_cluster(address: str) -> Findings:
 
 def _pmi(site: SlurmSite) -> Finding:
     """Whether srun joins the ranks of each library; a failure for those that the site holds."""
-    listed = slurm.ask("srun", "--mpi=list").split()
-    if not listed:
+    if not (listed := slurm.ask("srun", "--mpi=list").split()):
         raise EngineError("engine slurm: srun --mpi=list prints nothing")
     used = {site.libraries.get(image) or next((name for name in launchers.names() if name in image), "")
             for image in (*site.images, *site.environments)} | set(site.mpi)  # fmt: skip
     plugins = {library: site.mpi.get(library, kind) for library, kind in PMI.items()}
     problems = []
-    for kind, pairs in groupby(sorted(plugins.items(), key=itemgetter(1)), key=itemgetter(1)):
-        libraries = [library for library, _ in pairs]
+    for kind, libraries in sorted(grouped((kind, library) for library, kind in plugins.items()).items()):
         severity: Severity = "fail" if used.intersection(libraries) else "warn"
         effect = f"ranks of {' and '.join(libraries)} become worlds of one rank, or abort"
         if kind not in listed:
@@ -423,8 +420,7 @@ def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
     rows = _sinfo(site, "%P %D %s", "--states=idle")
     sizes = [(int(idle), most.rpartition("-")[2]) for _, idle, most in rows]  # most: that one job may have
     number = max(1, *(min(idle, int(most)) if most.isdecimal() else idle for idle, most in sizes), 1)
-    longest = site.time if (site.seconds or math.inf) < (seconds_of(TIME) or 0) else TIME
-    short = msgspec.structs.replace(site, time=longest)
+    short = msgspec.structs.replace(site, time=min(TIME, site.time, key=_seconds))
     while True:
         text = script.job_script("collbench-doctor", folder, short, Resources(number, min(2, site.cores), 1, site.gpus))
         try:
@@ -547,10 +543,9 @@ class _Nodes:
                 causes[answer.node] = (answer.lines or (silent,)) if answer.code else ()
         groups: dict[str, list[str]] = {}
         for node, lines in causes.items():
-            log = Log()
-            for line in lines:
-                log.add(True, line)
             if lines:
+                log = Log()
+                log.add(True, *lines)
                 groups.setdefault(_cause(log, software.launcher) or lines[-1], []).append(node)
         shown = list(groups.items())[:3]
         return "; ".join(f"{nodes_of(bad, len(self.names))}: {cause}" for cause, bad in shown)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from collbench.analysis.results import grouped
 from collbench.backends import mpi_cuda as support
 from collbench.backends.mpi_cuda import LEVELS, YES_NO, Levels
 from collbench.bindings.gpu.device import package_folders
@@ -157,11 +158,9 @@ def _far(machine: Machine, devices: tuple[GpuFacts, ...], nodes: frozenset[int])
         return
     visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
     names = [name.strip() for name in (visible or "").split(",") if name.strip()]
-    far: dict[int, list[int]] = defaultdict(list)
-    for gpu in devices:
-        used = visible is None or any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names)
-        if used and gpu.node is not None and gpu.node not in nodes:
-            far[gpu.node].append(gpu.index)
+    used = [gpu for gpu in devices if visible is None
+            or any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names)]  # fmt: skip
+    far = grouped((gpu.node, gpu.index) for gpu in used if gpu.node is not None and gpu.node not in nodes)
     for node, indices in sorted(far.items()):
         cause = (f"GPU {format_spans(indices)} is on memory node {node}, and all cores that may be used are on node "
                  f"{format_spans(nodes)}")  # fmt: skip
@@ -188,10 +187,8 @@ def _mig(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
 
 def _slowed(devices: tuple[GpuFacts, ...]) -> Iterator[Problem]:
     number = {gpu.uuid: gpu.index for gpu in devices}
-    slow: dict[str, list[int]] = defaultdict(list)
-    for reading in nvml.readings(list(number)):
-        if reading.throttled:
-            slow[", ".join(reading.throttled)].append(number[reading.uuid])
+    slow = grouped((", ".join(reading.throttled), number[reading.uuid])
+                   for reading in nvml.readings(list(number)) if reading.throttled)  # fmt: skip
     effect = "its clocks are lower and change while it is measured: times are longer and vary more"
     for reasons, indices in slow.items():
         fix = (f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
@@ -235,8 +232,7 @@ def judge_peers(
         cause = f"NVML does not report peer access between GPUs {_pairs_text(devices, unknown)}"
         problems.append(Problem("unknown", cause, "NCCL may go through host memory between them", show))
     lacking = len(refused) + len(unknown)
-    extent = f"{len(access) - lacking} of {len(access)} pairs" if lacking else "all"
-    extent = "none" if lacking == len(access) else extent
+    extent = {0: "all", len(access): "none"}.get(lacking, f"{len(access) - lacking} of {len(access)} pairs")
     return finding(f"{_matrix(devices, links)}; peer access between {extent}", *problems)
 
 

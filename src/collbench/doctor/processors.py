@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 import time
+import timeit
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -219,14 +220,7 @@ _BATCHES, _READS = 20, 100
 
 def read_cost() -> float:
     """Nanoseconds that one read of the clock takes: the least of several batches."""
-    read = time.monotonic_ns
-    costs = []
-    for _ in range(_BATCHES):
-        begin = read()
-        for _ in range(_READS):
-            read()
-        costs.append((read() - begin) / _READS)
-    return min(costs)
+    return min(timeit.repeat(time.monotonic_ns, number=_READS, repeat=_BATCHES)) / _READS * 1e9
 
 
 @check
@@ -291,8 +285,7 @@ LITTLE_MEMORY = 1 << 30  #: Less than this is too little for the default sweep b
 @check
 def memory(machine: Machine, available_to_buffers: Callable[[], int | None] = available_bytes) -> Finding:
     """How much buffers can take before the kernel swaps or kills, as the check before the first case sees it."""
-    available = available_to_buffers()
-    if available is None:
+    if (available := available_to_buffers()) is None:
         effect = "a case that does not fit is not refused before it is allocated: the kernel may kill a rank"
         fix = "free -h; choose -e so that ranks x buffers stay below what is available"
         return finding("unknown", Problem("unknown", "/proc/meminfo cannot be read", effect, fix))
@@ -319,8 +312,7 @@ def cache(machine: Machine, available_to_arrays: Callable[[], int | None] = avai
     """From which size on arrays are in memory and in no cache, and whether there is room for them."""
     available = available_to_arrays()
     effect = "memory benchmarks (stream) with smaller arrays show the bandwidth of the cache"
-    last_level = last_level_cache(machine.root)
-    if last_level is None:
+    if (last_level := last_level_cache(machine.root)) is None:
         cause = "the kernel does not say how large the last-level cache is (/sys/devices/system/cpu/cpu0/cache)"
         fix = f"lscpu --caches; or the processor's data sheet: give each array {TIMES_CACHE} times its last-level cache"
         return finding("unknown", Problem("unknown", cause, effect, fix))

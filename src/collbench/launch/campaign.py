@@ -114,8 +114,7 @@ def prepare(
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
         (held or until_known).enter_context(all_cleaned(sessions))
-        stacks = look_at(expanded, sessions)
-    return PreparedCampaign(expanded, sessions, stacks)
+        return PreparedCampaign(expanded, sessions, look_at(expanded, sessions))
 
 
 #: The cells that are launched in a block, with what each executes; None: all.
@@ -189,11 +188,11 @@ class _Campaign:
         collectors = [self._collector(launch) for launch in group.launches]
         assignments = [
             LaunchTask(expanded.plan, launch, self.prepared.stacks.of(launch.cell), expanded.placements[launch.cell],
-                       sessions[launch.cell.engine], _order_of(expanded, launch), collector.add, group.alone)
+                       sessions[launch.cell.engine], _measured(expanded, launch), collector.add, group.alone)
             for launch, collector in zip(group.launches, collectors, strict=True)
         ]  # fmt: skip
         first = group.launches[0]
-        order = _order_of(expanded, replace(first, only=None))
+        order = [identity for case in expanded.cases[first.cell] for identity in case.identities]
         with read_around(self.sink, group.launches, cores_here(first.cell, expanded.placements[first.cell])):
             worlds, refused = run_together(group, assignments, order, levels, check)
         for world, collector in zip(worlds, collectors, strict=True):
@@ -209,15 +208,15 @@ class _Campaign:
         expanded, cell = self.prepared.expanded, launch.cell
         stack, placement = self.prepared.stacks.of(cell), expanded.placements[cell]
         return RecordCollector(
-            launch, frozenset(_order_of(expanded, launch)), placement.crowded, notes(cell, placement, stack), self.sink,
+            launch, _measured(expanded, launch), placement.crowded, notes(cell, placement, stack), self.sink,
             self.known, stack.storage_devices.get(cell.storage or ""), expanded.plan.until == "decided",
         )  # fmt: skip
 
 
-def _order_of(expanded: ExpandedPlan, launch: Launch) -> tuple[Case, ...]:
-    """What a launch measures, in the order in which its world does."""
-    every = (identity for case in expanded.cases[launch.cell] for identity in case.identities)
-    return tuple(case for case in every if launch.only is None or case in launch.only.measured)
+def _measured(expanded: ExpandedPlan, launch: Launch) -> frozenset[Case]:
+    """What a launch measures, as its world records it."""
+    expected = expanded.expected[launch.cell]
+    return expected if launch.only is None else expected & launch.only.measured
 
 
 def _with_unknown(

@@ -130,17 +130,13 @@ def chosen_in(expanded: ExpandedPlan) -> tuple[Chosen, ...]:
     if plan.gpus == (FIRST,) == plan.cores or len(machines) != 1:
         return ()
     [machine] = machines.values()
-    choices: list[Chosen] = []
-    for cell, placement in expanded.placements.items():
-        if plan.device == "gpu":
-            uuids = placement.gpus
-            if not uuids:  # benchmarks that are skipped where there is no GPU
-                continue
-            choice = describe_gpus(machine, cell.gpus, uuids)
-        else:
-            choice = describe_cores(machine, cell.cores, [slot.cores for slot in placement.slots])
-        choices += [choice] if choice not in choices else []
-    return tuple(choices)
+    placements = expanded.placements.items()
+    if plan.device == "gpu":  # none of benchmarks that are skipped where there is no GPU
+        choices = [describe_gpus(machine, cell.gpus, placed.gpus) for cell, placed in placements if placed.gpus]
+    else:
+        choices = [describe_cores(machine, cell.cores, [slot.cores for slot in placed.slots])
+                   for cell, placed in placements]  # fmt: skip
+    return tuple(choice for number, choice in enumerate(choices) if choice not in choices[:number])
 
 
 def _choice(world: LaunchCell, device: str) -> str:

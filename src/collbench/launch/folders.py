@@ -117,12 +117,10 @@ def signed() -> Iterator[tuple[Path, str, bool | None]]:
     """Temporary folders of launches, of all users: path, driver, whether its lock is held."""
     places = dict.fromkeys((*_usual_places(), *_signposted()))
     for folder in sorted(folder for place in places for folder in Path(place).glob(f"{FOLDER}*")):
-        try:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             if not folder.is_symlink():
                 driver, locked = signature_of(folder)
                 yield folder, driver, locked if locked or _is_trusted(folder) else None
-        except (OSError, UnicodeDecodeError):
-            continue
 
 
 def _usual_places() -> tuple[str, ...]:
@@ -155,9 +153,8 @@ def disturbances(placements: Iterable[Placement]) -> list[str]:
     ours = frozenset[int]().union(*(placement.cores for placement in placements))
     lines = []
     for folder, _, locked in signed():
-        with contextlib.suppress(OSError, ValueError):  # it ended, or may not be read
-            with opened(folder / CORES) as file:
-                listed = file.read(LONGEST).strip()
+        with contextlib.suppress(OSError, ValueError), opened(folder / CORES) as file:  # it ended, or may not be read
+            listed = file.read(LONGEST).strip()
             shared = ours & parse_spans(listed) if _LIST.fullmatch(listed) else set()
             if locked and shared:
                 cores = f"core{'s' if len(shared) > 1 else ''} {format_spans(shared)}"

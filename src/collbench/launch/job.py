@@ -348,10 +348,8 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         lines = Lines(log.longest)
         with stream:
             while piece := os.read(stream.fileno(), PIECE):
-                for line in lines.of(piece):
-                    log.add(is_error, line)
-        for line in lines.last():
-            log.add(is_error, line)
+                log.add(is_error, *lines.of(piece))
+        log.add(is_error, *lines.last())
 
     streams = ((process.stdout, False), (process.stderr, True))
     readers = tuple(threading.Thread(target=follow, args=stream, daemon=True) for stream in streams)

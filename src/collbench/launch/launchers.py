@@ -186,8 +186,7 @@ def _mpich_over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
 
 def _mpich_asks(line: str, hosts: tuple[str, ...]) -> Request | None:
     """The proxy with number N belongs on the N-th host."""
-    match = _LAUNCH.match(line)
-    if match is None or int(match["number"]) >= len(hosts):
+    if (match := _LAUNCH.match(line)) is None or int(match["number"]) >= len(hosts):
         return None
     return Request(hosts[int(match["number"])], match["shell"])
 
@@ -229,8 +228,7 @@ def _intelmpi_local(ranks: int, crowded: bool, program: Argv) -> Argv:
 
 def _intelmpi_across(hosts: Hosts, program: Argv) -> Argv:
     """A part for each host, because it fills the first of a list. Each rank has the environment of its container."""
-    parts = [("-host", name, "-n", str(ranks), *program) for name, ranks in hosts]
-    first, *others = parts
+    first, *others = (("-host", name, "-n", str(ranks), *program) for name, ranks in hosts)
     return ("mpiexec", "-launcher", "ssh", "-launcher-exec", "collbench-relay", "-genvnone", *first,
             *chain.from_iterable((":", *part) for part in others))  # fmt: skip
 

@@ -228,7 +228,7 @@ def linked(folder: Path, ranks: int, user: tuple[int, int], local: bool) -> cont
 
 @dataclass(frozen=True)
 class LaunchTask:
-    """One launch with all that it needs. `order` are the cases that it measures, as it does.
+    """One launch with all that it needs. `expected` are the cases that it measures.
 
     `keep` gets each record as it is read, with the transport; with the last one, why the launch failed, if it did.
     `alone` is why no other world lives beside it; None: others do.
@@ -239,13 +239,9 @@ class LaunchTask:
     stack: Stack
     placement: Placement
     session: LaunchSession
-    order: tuple[Case, ...]
+    expected: frozenset[Case]
     keep: Callable[[CollectedRecord, str | None, LaunchFailed | None], None]
     alone: Alone | None = None
-
-    @cached_property
-    def expected(self) -> frozenset[Case]:
-        return frozenset(self.order)
 
 
 def without_measure(case: Case) -> Case:
@@ -432,8 +428,7 @@ class LiveWorld:
         if self.failure is not None:  # a library is known to end without a message
             of, cell = self.assignment, self.launch.cell
             output = "\n".join((str(self.failure), *self.failure.log))
-            shortage = shm_shortage(cell, of.placement, of.stack)
-            shortage = shortage or nccl_shortage(cell, of.placement, of.stack, output)
+            shortage = shm_shortage(cell, of.placement, of.stack) or nccl_shortage(cell, of.placement, of.stack, output)
             self.failure = self.failure if shortage is None else self.failure.saying(f"{self.failure}; {shortage}")
         if last is not None:
             keep(last, self.transport, self.failure)

@@ -150,8 +150,7 @@ def _refuse_missing_needs(overrides: Overrides) -> None:
         files = {path: ("libraries", links / Path(path).name) for path in overrides.libraries}
         files |= {path: ("preload", Path(path).resolve()) for path in overrides.preload}
         for path, (key, file) in files.items():
-            lacking = [name for name in _not_found(file, environment) if name not in given]
-            if lacking:
+            if lacking := [name for name in _not_found(file, environment) if name not in given]:
                 beside = key == "libraries" and not {*lacking} <= {*_not_found(Path(path), environment)}
                 why = "It finds libraries beside itself ($ORIGIN), which a link to it does not. " if beside else ""
                 others = f" and {counted(len(lacking) - _NAMED, 'other')}" if len(lacking) > _NAMED else ""

@@ -85,8 +85,7 @@ def on_gpus(topology: Topology, cell: LaunchCell, plan: Plan) -> tuple[Slot, ...
     gpus = gpus_for(topology, cell.gpus, workers)
     nodes = [_node_for(topology, gpu, cell.affinity == "far") for gpu in gpus]
     each = _cores_for_each(topology, nodes, cell, plan)
-    ranks = Counter(nodes)
-    by_node = {node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
+    by_node = {node: in_order((core for core in topology.cores if core.node == node), each[node] * nodes.count(node))
                for node in each}  # fmt: skip
     taken, by_rank = Counter[int](), list[Slot]()
     for gpu, node in zip(gpus, nodes, strict=True):
@@ -137,12 +136,12 @@ def _for_server(topology: Topology, others: list[Slot], each: int, node: int, pl
     """Of cores that no rank has before others, then processors of a node before others."""
     used = {core for slot in others for core in slot.cores}
     shared = topology.physical(used)
-    free = [core for core in topology.in_order if core.number not in used]
+    free = [core for core in in_order(topology.cores) if core.number not in used]
     free.sort(key=lambda core: (core.physical in shared, core.node != node))
     if not free and not plan.oversubscribe:
         raise PlanError("device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or "
                         "set oversubscribe = true.")  # fmt: skip
-    return tuple(free or topology.in_order)[:each]
+    return tuple(free or in_order(topology.cores))[:each]
 
 
 #: The group of entry points by which other packages add policies.
@@ -355,7 +354,7 @@ def place(topology: Topology, cell: LaunchCell, plan: Plan) -> Placement:
     boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
     used = {core for slot in by_rank for core in slot.cores}
     on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
-    idle = tuple(core.number for core in topology.in_order if core.number not in used)
+    idle = tuple(core.number for core in in_order(topology.cores) if core.number not in used)
     load = (len(by_rank), len(on_core))
     crowded = load[0] > load[1] if cell.affinity == "unpinned" else max(on_core.values(), default=0) > 1
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology), load)
@@ -398,7 +397,7 @@ def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tu
     """The slots with the processors of cores that no other rank has added to those of the chief, the first worker."""
     slot = by_rank[chief]
     others = topology.physical({core for other in by_rank if other is not slot for core in other.cores})
-    spare = [core for core in topology.in_order if core.physical not in others]
+    spare = [core for core in in_order(topology.cores) if core.physical not in others]
     cores = {*slot.cores, *(core.number for core in spare)}
     nodes = {*slot.nodes, *(core.node for core in spare)}
     return (*by_rank[:chief], Slot(tuple(sorted(cores)), tuple(sorted(nodes)), slot.gpu), *by_rank[chief + 1 :])

@@ -76,8 +76,8 @@ def cores_for(topology: Topology, choice: str, ranks: int, each: int) -> tuple[C
     if choice != FIRST:
         _refuse_cluster("cores", choice, topology)
     if choice not in (FIRST, CLOSE, SPREAD):
-        known = {core.number: core for core in topology.cores}
-        return tuple(known[number] for number in _listed("cores", choice, known, needed, topology))
+        listed = _listed("cores", choice, topology.by_number, needed, topology)
+        return tuple(topology.by_number[number] for number in listed)
     if choice == FIRST or needed > len(ordered):
         return tuple(ordered[i % len(ordered)] for i in range(needed))
     whole = list({core.physical: core for core in reversed(ordered)}.values())
@@ -110,9 +110,8 @@ def describe_gpus(topology: Topology, choice: str, uuids: Sequence[str]) -> Chos
     """GPUs of one machine, one for each rank. The limit is that of the GPU that can send least."""
     places = [next(i for i, gpu in enumerate(topology.gpus) if gpu.uuid == uuid) for uuid in uuids]
     pairs = Counter(topology.links.get(pair, UNKNOWN) for pair in combinations(places, 2))
-    outlets = [_outlet(topology, place, places) for place in places] if len(places) > 1 else [None]
-    known = [outlet for outlet in outlets if outlet is not None]
-    limit, nvlinks, pcie = min(known) if known and len(known) == len(outlets) else (None, 0, False)
+    known = [outlet for place in places if (outlet := _outlet(topology, place, places)) is not None]
+    limit, nvlinks, pcie = min(known) if len(known) == len(places) > 1 else (None, 0, False)
     return Chosen(axis="gpus", choice=choice, ranks=len(uuids), members=tuple(places), of=len(topology.gpus),
                   pairs=dict(pairs), limit=limit, nvlinks=nvlinks, pcie=pcie)  # fmt: skip
 
@@ -135,8 +134,7 @@ _IN_COMMON = {0: "no socket", _SOCKET: "socket", _NODE: "memory node", _CACHE: "
 
 def describe_cores(topology: Topology, choice: str, slots: Sequence[Collection[int]]) -> Chosen:
     """Processors of each rank of one machine: pairs are those of the ranks' first ones."""
-    known = {core.number: core for core in topology.cores}
-    first = [known[min(slot)] for slot in slots]
+    first = [topology.by_number[min(slot)] for slot in slots]
     pairs = Counter(_IN_COMMON[level_of_cores(a, b)] for a, b in combinations(first, 2))
     return Chosen(axis="cores", choice=choice, ranks=len(slots), of=len({core.physical for core in topology.cores}),
                   members=tuple(core for slot in slots for core in sorted(slot)), pairs=dict(pairs))  # fmt: skip

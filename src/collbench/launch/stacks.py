@@ -335,8 +335,7 @@ def examine(expanded: ExpandedPlan, session: LaunchSession, argv: Argv, check: S
     if code not in (0, 1, 2):  # of doctor: nothing failed, a check failed, an unknown check was named
         last = "; ".join(log.tail()[-1:]) or "without output"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
-    containers = counted(len(placement.boxes), "container")
-    title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {containers}"
+    title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {counted(len(placement.boxes), 'container')}"
     return ExaminedStack(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
 
 

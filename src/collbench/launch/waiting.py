@@ -75,10 +75,10 @@ class Log:
         self._lines: deque[tuple[bool, str]] = deque(maxlen=MOST_LINES)
         self._lock = threading.Lock()
 
-    def add(self, is_error: bool, line: str) -> None:
-        """A line of standard output or error. Control characters, which act on a terminal, are removed."""
+    def add(self, is_error: bool, *lines: str) -> None:
+        """Lines of standard output or error. Control characters, which act on a terminal, are removed."""
         with self._lock:
-            self._lines.append((is_error, _CONTROL.sub("", line)[: self.longest]))
+            self._lines.extend((is_error, _CONTROL.sub("", line)[: self.longest]) for line in lines)
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -35,8 +35,7 @@ def _errors(libc: ctypes.CDLL, pid: int, address: int, expected: bytes) -> Error
     count = libc.process_vm_readv(ctypes.c_int(pid), ctypes.byref(local), one, ctypes.byref(remote), one, none)
     errors: Errors = {"readv": ctypes.get_errno() if count < 0 else 0}
     assert count < 0 or copy.raw == expected
-    number = _KCMP.get(platform.machine())
-    if number is not None:
+    if (number := _KCMP.get(platform.machine())) is not None:
         words = [ctypes.c_long(word) for word in (number, os.getpid(), pid, _KCMP_VM, 0, 0)]
         errors["kcmp"] = ctypes.get_errno() if libc.syscall(*words) < 0 else 0
     return errors

@@ -68,11 +68,9 @@ def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
 
 def cpu_weight(root: Path = Path("/")) -> int | None:
     """The weight of the innermost group against its neighbours: `cpu.shares` (version 1) or `cpu.weight` (2)."""
-    for unified, folder in _groups(root, "cpu"):
-        weight = text_of(folder / ("cpu.weight" if unified else "cpu.shares")) or ""
-        if weight.isdecimal():
-            return int(weight)
-    return None
+    weights = (text_of(folder / ("cpu.weight" if unified else "cpu.shares")) or ""
+               for unified, folder in _groups(root, "cpu"))  # fmt: skip
+    return next((int(weight) for weight in weights if weight.isdecimal()), None)
 
 
 def _memory(root: Path) -> Iterator[tuple[int, int]]:

@@ -124,17 +124,12 @@ class Topology:
 
     def physical(self, numbers: Collection[int]) -> frozenset[int]:
         """The cores of processors with these numbers, each by the lowest number among its hardware threads."""
-        cores = self._by_number
+        cores = self.by_number
         return frozenset(cores[number].physical if number in cores else number for number in numbers)
 
     @cached_property
-    def _by_number(self) -> dict[int, Core]:
+    def by_number(self) -> dict[int, Core]:
         return {core.number: core for core in self.cores}
-
-    @property
-    def in_order(self) -> tuple[Core, ...]:
-        """Whole cores first, then the second processors of the same cores; both node by node."""
-        return in_order(self.cores)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -143,7 +138,7 @@ class Topology:
 
     def nodes_of(self, numbers: Collection[int]) -> tuple[int, ...]:
         """Memory nodes of the processors with these numbers, ascending."""
-        cores = self._by_number
+        cores = self.by_number
         return tuple(sorted({cores[number].node for number in numbers if number in cores}))
 
 
@@ -247,8 +242,7 @@ def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     boot, cores = machine_id(), own_cores()
     offsets = " ".join((text_of("/proc/self/timens_offsets") or "").split())
     siblings = tuple(sorted({threads for cpu in cores if len(threads := thread_siblings(cpu)) > 1}))
-    clock_id = clock or f"{boot} {offsets}"
-    return RankFacts(host_name(), boot, clock_id, cores, container(), confinement(), gpu, siblings)
+    return RankFacts(host_name(), boot, clock or f"{boot} {offsets}", cores, container(), confinement(), gpu, siblings)
 
 
 def have_common_clock(facts: Iterable[RankFacts]) -> bool:

@@ -150,8 +150,7 @@ def spelled(uuid: str) -> str:
 
 def readings(uuids: Sequence[str]) -> tuple[Reading, ...]:
     """Clocks, power and throttling of each GPU or MIG device now, in the order of `uuids`; empty without NVML."""
-    handles = ((uuid, _handle(uuid)) for uuid in uuids)
-    return tuple(_reading(uuid, handle) for uuid, handle in handles if handle is not None)
+    return tuple(_reading(uuid, handle) for uuid in uuids if (handle := _handle(uuid)) is not None)
 
 
 @cache

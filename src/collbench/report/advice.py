@@ -29,7 +29,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.options import Option, Question, choices_in
 from collbench.analysis.pairs import Pair
-from collbench.analysis.results import Cell
+from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.report.caveats import dependent, misleading
 from collbench.report.headings import apart, in_place_order, is_program, operation, variant
@@ -162,10 +162,7 @@ def _costs(question: Question, ranges: Iterable[Range]) -> list[str]:
     """
     known = [of for of in ranges if of.known]
     sizes = [size for of in known for size in of.sizes]
-    of_choice: dict[str, list[Option]] = {}
-    for option in question.options:
-        if choice := question.chosen(option):
-            of_choice.setdefault(choice.choice, []).append(option)
+    of_choice = grouped((choice.choice, option) for option in question.options if (choice := question.chosen(option)))
     texts = []
     for name, options in sorted(of_choice.items(), key=lambda item: AXES["gpus"].order(item[0])):
         by_size = {size.size: [result for option in options if (result := size.options.get(option))] for size in sizes}
@@ -198,18 +195,12 @@ def _range(question: Question, size_range: Range, alone: bool) -> str:
 
 def _unknown(advice: Advice) -> str:
     question = advice.question
-    fastest: dict[str, list[int]] = {}
-    for size in advice.sizes:
-        fastest.setdefault(_taken(question, size.take), []).append(size.size)
+    fastest = grouped((_taken(question, size.take), size.size) for size in advice.sizes)
     if all(len(size.options) == 1 for size in advice.sizes):
         why = next((_why(apart) for size in advice.sizes for apart in size.apart.values()), "")
         return f"nothing could be compared with {next(iter(fastest))}{why and f': {why}'}"
-    named = "; ".join(
-        f"{name}{at(question, *sizes) if fastest.keys() - {name} else ''}" for name, sizes in fastest.items()
-    )
-    why = next(
-        _lost(size_range) for size_range in advice.ranges if any(len(size.options) > 1 for size in size_range.sizes)
-    )
+    named = "; ".join(f"{name}{at(question, *sizes) * (len(fastest) > 1)}" for name, sizes in fastest.items())
+    why = next(_lost(of) for of in advice.ranges if any(len(size.options) > 1 for size in of.sizes))
     return f"no choice: {why}; fastest measured: {named if len(fastest) <= _MOST_RANGES else 'see --why'}"
 
 
@@ -219,9 +210,8 @@ def _lost(size_range: Range) -> str:
         return slowdown(size_range.bound)
     if all(len(size.options) < 2 for size in size_range.sizes):
         return "nothing to compare"
-    return next(
-        _UNBOUNDED[why] for size in size_range.sizes if isinstance(why := size.options[size_range.option].at_most, str)
-    )
+    bounds = (size.options[size_range.option].at_most for size in size_range.sizes)
+    return next(_UNBOUNDED[bound] for bound in bounds if isinstance(bound, str))
 
 
 def _alone(question: Question) -> str:
@@ -245,9 +235,8 @@ def chosen(runs: Sequence[Observed], cells: Collection[Cell]) -> list[str]:
     """
     every = choices_in(manifest for run in runs for manifest in run.manifests)
     choices = [choice for choice in every if any(_is_of(choice, cell) for cell in cells)]
-    folders = (
-        [folder for run in runs for _, folder in run.folders] if any(one.axis == "cores" for one in choices) else []
-    )
+    of_cores = any(choice.axis == "cores" for choice in choices)
+    folders = [folder for run in runs for _, folder in run.folders if of_cores]
     readings = [reading for folder in folders for reading in read_readings(folder)]
     return [f"{_chosen(choice)}{_bound(choice, readings)}{_reached(choice, cells)}" for choice in choices]
 
@@ -360,9 +349,8 @@ def _by_size(
     for index, size in enumerate(sizes if names else ()):
         known = [effects[index].get(factor) for factor in matter]  # `single 2 to 46 %`: the slowest over the fastest
         cells = [f"{effect.slowest} {extent(effect.least, effect.largest)}" if effect else "-" for effect in known]
-        columns[format_size(size.size) if sized(question) else "time"] = cells + [
-            _cell(size, option) for option in options
-        ]
+        heading = format_size(size.size) if sized(question) else "time"
+        columns[heading] = cells + [_cell(size, option) for option in options]
     return Table.of(title, columns, notes)
 
 
@@ -451,16 +439,11 @@ def costs(advised: Advised) -> Table:
 def sentences(advised: Advised) -> list[str]:
     """What the grid does not show: where the best option changes, what steps recover, and what was not compared."""
     question, answer = advised.advice.question, sentence(advised)
-    by_library: dict[Option, list[Recovery]] = {}
-    for recovery in advised.recoveries:
-        by_library.setdefault(recovery.isolated, []).append(recovery)
+    by_library = grouped((recovery.isolated, recovery) for recovery in advised.recoveries)
     remarks = [(f"{question.name(option)} is not compared{{}}: {_why(why)}.", size.size)
                for size in advised.advice.sizes for option, why in size.apart.items()]  # fmt: skip
     remarks += [(f"{question.name(option)} failed in some launches{{}}.", size.size)
                 for size in advised.advice.sizes for option in size.failing]  # fmt: skip
-    sizes: dict[str, list[int]] = {}
-    for line, size in remarks:
-        sizes.setdefault(line, []).append(size)
     crossings = []
     for crossing in advised.crossovers:
         sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
@@ -469,7 +452,7 @@ def sentences(advised: Advised) -> list[str]:
         crossings.append(f"The choice changes {at_about}: {sides}.")
     return [f"{answer[:1].upper()}{answer[1:]}.", *crossings,
             *filter(None, (_recovered(question, steps) for steps in by_library.values())),
-            *(line.replace("{}", at(question, *members), 1) for line, members in sizes.items())]  # fmt: skip
+            *(line.replace("{}", at(question, *sizes), 1) for line, sizes in grouped(remarks).items())]  # fmt: skip
 
 
 def _between(low: float, high: float) -> str:

@@ -149,7 +149,6 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
     blocks, until_decided = rows[0].blocks, rows[0].pair.base.until_decided
     left_out, contended = (sum(getattr(row, name) for row in rows) for name in ("left_out", "contended"))
     lacking = planned and any(row.launches_more is not None and row.launches[0] >= FEWEST for row in rows)
-    slow_at_times = any(row.slow is not None for row in rows)
     lines = {
         "needs about k more launches: with so many more, a verdict has a probability of 80 %": lacking,
         NOT_INTERLEAVED: not blocks,
@@ -158,7 +157,7 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
         f"launches left out, because they were measured differently from their partners: {left_out}": left_out,
         f"launches left out, because tasks waited for a CPU{' on either side' * blocks}: {contended}": contended,
         f"over {SLOW} times the median: occasional slow launches or samples, which a median does not show":
-            slow_at_times,
+            any(row.slow is not None for row in rows),
     }  # fmt: skip
     return [line for line, holds in lines.items() if holds]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from collbench.schema.axes import AXES, PolicyOrder, Value, axis_of, policy_order, step_order
+from collbench.schema.axes import AXES, Value, axis_of, policy_order, step_order
 from collbench.schema.case import Case, Where, names_in
 from collbench.units import counted, format_bytes, format_size
 
@@ -165,11 +165,8 @@ def software(where: Where) -> str:
     return ": ".join(word for word in (where.side, where.image) if word)
 
 
-_PlaceOrder = tuple[str, str, Any, Any, bool, PolicyOrder, int, str, str]
-
-
 @lru_cache(maxsize=4096)  # few places, a hundred thousand cells
-def place_order(where: Where) -> _PlaceOrder:
+def place_order(where: Where) -> tuple[Any, ...]:
     """Image by image, near memory before far: from the host through one container to the most isolated."""
     affinity = "" if where.affinity == "near" else where.affinity
     chosen = AXES["gpus"].order(where.gpus), AXES["cores"].order(where.cores)

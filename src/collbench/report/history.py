@@ -110,12 +110,10 @@ def sentence(history: History, names: SeriesNames) -> str:
     if history.latest:
         latest = history.latest[0]
         series, ratio = latest.cells[0]
-        texts = [
-            f"no change yet, but the latest run lies outside in {len(latest.cells)} of {counted(latest.of, 'cell')}"
-        ]
-        farthest = f"{texts[0]}{', farthest' * (len(latest.cells) > 1)}: {next(iter(names.groups([series])))}"
-        texts.append(f"{farthest}, {change(ratio)}")
-        return texts[_short(texts[1])]
+        in_cells = f"{len(latest.cells)} of {counted(latest.of, 'cell')}"
+        text = f"no change yet, but the latest run lies outside in {in_cells}"
+        where = f"{', farthest' * (len(latest.cells) > 1)}: {next(iter(names.groups([series])))}, {change(ratio)}"
+        return text + where * _short(text + where)
     none = f"no change beyond {history.margin * 100:g} %"
     return {
         "none": f"{none} in {counted(tested, 'cell')} over {counted(len(runs) - history.first, 'run')}",

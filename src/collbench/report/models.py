@@ -156,9 +156,8 @@ def _where(series: LinkSeries) -> tuple[str, str, str]:
 
 
 def _point(answer: Prediction | Refusal) -> str:
-    return f"{answer.question.ranks} ranks" + (
-        f", {format_size(answer.question.size or 0)}" if answer.series.sized else ""
-    )
+    size = f", {format_size(answer.question.size or 0)}" if answer.series.sized else ""
+    return f"{answer.question.ranks} ranks{size}"
 
 
 def _warnings(answers: Answers) -> list[str]:

@@ -56,9 +56,7 @@ def numbered(by_row: Sequence[Mapping[str, float]]) -> dict[str, list[str]]:
 
 def digits(value: float) -> str:
     """A ratio with three significant digits, at most two decimals."""
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return f"{value:.{sum(value < bound for bound in (9.995, 99.95))}f}"
 
 
 def change(ratio: float) -> str:
@@ -128,10 +126,8 @@ _ONE: dict[Unit, str] = {"requests": "request", "events": "event", "batches": "b
 #: From so many of one unit on, the largest of a column is hard to read in the unit of the smallest.
 MANY = 1e6
 
-_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-
-#: Times from below so many seconds are in ns: in us they would have a digit or two.
-_SHORT = 1e-8
+#: Units of times, their seconds, and those from which on they are used: in us shorter ones would have a digit or two.
+_TIMES = (("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 1e-8), ("ns", 1e-9, 0.0))
 
 
 def rate(work: Work, seconds: float) -> float | None:
@@ -186,9 +182,7 @@ def time_scale(seconds: Iterable[float]) -> Scale:
     if not positive:
         return Scale("us", format_us)
     least, most = min(positive), max(positive)
-    unit, factor = next((known for known in _TIMES if least >= known[1]), _TIMES[-1])
-    if least < _SHORT:
-        unit, factor = "ns", 1e-9
+    unit, factor = next((unit, factor) for unit, factor, start in _TIMES if least >= start)
     if most >= MANY * factor:
         return Scale("", format_duration)
     return Scale(unit, lambda value: four_digits(value / factor))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -15,7 +13,7 @@ from collbench.report import headings
 from collbench.report.headings import is_program, operation, size_text
 from collbench.report.numbers import Ends, MeasuredWork, Units, between, format_rate, format_us, is_numbered, numbered
 from collbench.report.remarks import of_records, remarks
-from collbench.report.tables import Table, in_columns_of, lined_up, spreadsheet_cell
+from collbench.report.tables import Table, csv_lines, in_columns_of, lined_up, spreadsheet_cell
 from collbench.schema.axes import AXES, DTYPES, Sizes
 from collbench.schema.case import Case
 from collbench.schema.manifest import Host, Manifest
@@ -252,11 +250,12 @@ class CsvStyle(_Quiet):
     """A header, then rows as they come."""
 
     def begin(self, manifest: Manifest) -> str:
-        return super().begin(manifest) + _line(COLUMNS)
+        return super().begin(manifest) + csv_lines([COLUMNS])
 
     def add(self, record: Record) -> str:
         fields = fields_of(record) | {"simulated": self.manifest.simulated}
-        return _line([fields.get(name) for name in COLUMNS])
+        values = map(fields.get, COLUMNS)
+        return csv_lines([[spreadsheet_cell(value) if isinstance(value, str) else value for value in values]])
 
 
 def fields_of(record: Record) -> dict[str, object]:
@@ -287,13 +286,6 @@ def fields_of(record: Record) -> dict[str, object]:
     return fields
 
 
-def _line(cells: Iterable[object]) -> str:
-    buffer = io.StringIO()
-    texts = (spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    csv.writer(buffer, lineterminator="\n").writerow(texts)
-    return buffer.getvalue()
-
-
 class JsonStyle(_Quiet):
     """Holds everything until the end."""
 
@@ -307,7 +299,7 @@ class JsonStyle(_Quiet):
         return ""
 
     def end(self) -> str:
-        manifest = msgspec.to_builtins(getattr(self, "manifest", None))  # none where nothing was begun
+        manifest = getattr(self, "manifest", None)  # none where nothing was begun
         document = msgspec.json.encode({"manifest": manifest, "records": self._records})
         return msgspec.json.format(document, indent=2).decode() + "\n"
 
@@ -482,11 +474,8 @@ def _half(record: Record | None) -> str:
 
 def _fit(value: float, width: int) -> str:
     """Two decimals if they fit the column, else one, none, or an exponent."""
-    for digits in (2, 1, 0):
-        text = f"{value:{width}.{digits}f}"
-        if len(text) <= width:
-            return text
-    return f"{value:{width}.{1 if width >= 7 else 0}e}"
+    texts = (f"{value:{width}.{digits}f}" for digits in (2, 1, 0))
+    return next((text for text in texts if len(text) <= width), f"{value:{width}.{1 if width >= 7 else 0}e}")
 
 
 _TITLE = {

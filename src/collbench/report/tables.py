@@ -169,14 +169,15 @@ def markdown(tables: Iterable[Table]) -> str:
 def csv_text(tables: Iterable[Table]) -> str:
     """One header for all: title of the table, then every column that any of them has; intervals as two. No notes."""
     tables = [_with_ends(table) for table in tables]
-    columns = list(dict.fromkeys(name for table in tables for name in table.columns))
+    columns = ("table", *dict.fromkeys(name for table in tables for name in table.columns))
+    rows = [{"table": table.title, **dict(zip(table.columns, cells, strict=True))}
+            for table in tables for cells in table.rows]  # fmt: skip
+    return csv_lines([columns, *([spreadsheet_cell(row.get(name, "")) for name in columns] for row in rows)])
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", *columns])
-    for table in tables:
-        for row in table.rows:
-            cells = {"table": table.title, **dict(zip(table.columns, row, strict=True))}
-            writer.writerow([spreadsheet_cell(cells.get(name, "")) for name in ("table", *columns)])
+    csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 

@@ -259,9 +259,8 @@ def _by(comparisons: Sequence[Comparison]) -> str:
 
 def _between(comparisons: Sequence[Comparison]) -> str:
     """`, between -9 and +46 %`: what all intervals leave possible; empty where one has none."""
-    intervals = [
-        ratio.interval for comparison in comparisons if (ratio := comparison.ratio) is not None and ratio.interval
-    ]
+    ratios = (comparison.ratio for comparison in comparisons)
+    intervals = [ratio.interval for ratio in ratios if ratio is not None and ratio.interval]
     if len(intervals) < len(comparisons):
         return ", too few launches"
     low, high = min(low for low, _ in intervals), max(high for _, high in intervals)

@@ -71,7 +71,8 @@ def execute(
         ProgramSkipped: it ended with exit code 77.
     """
     variables, name = variables or {}, _name_of(argv)
-    inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
+    of_ranks = own_names()
+    inherited = {name: value for name, value in os.environ.items() if name not in of_ranks}
     threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     with _guarded_group() as group:
         began = time.monotonic()
@@ -129,18 +130,15 @@ def _guarded_group() -> Iterator[int]:
     own way (PR_SET_PDEATHSIG) would need a call between fork and exec, for which Python copies its page tables: some
     2 ms, which would count as the program's.
     """
-    leader = subprocess.Popen(
+    with subprocess.Popen(
         ("sh", "-c", "read line; kill -KILL 0"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, process_group=0,
-    )  # fmt: skip
-    try:
-        yield leader.pid
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(leader.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-        leader.wait()
-        if leader.stdin is not None:
-            leader.stdin.close()
+    ) as leader:  # fmt: skip
+        try:
+            yield leader.pid
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
 
 
 @dataclass

@@ -122,15 +122,13 @@ class PlanRunner:
     @property
     def executed_last(self) -> int:
         """The number of the last backend of which a case is executed."""
-        return max((number for number in range(len(self.backends)) if self.executed(number)), default=-1)
+        return max(filter(self.executed, range(len(self.backends))), default=-1)
 
 
 def plan_experiment(plan: Plan, options: WorldSettings, command: tuple[str, ...]) -> PlanRunner:
     """Check names and numbers, expand the cases. RequestError: something does not exist, or is not usable here."""
     usable, unusable = chosen_backends(plan)
-    starting: tuple[Backend, ...] = ()
-    if plan.workloads:
-        starting = (world_for(plan.workloads, workloads.uses(plan.benchmarks)),)
+    starting = (world_for(plan.workloads, workloads.uses(plan.benchmarks)),) if plan.workloads else ()
     if options.fault is not None and not all(backend.simulated for backend in (*usable, *starting)):
         raise errors.RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     refuse_cadence(plan, (backend.name for backend in usable))
@@ -159,13 +157,12 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     CollbenchError is known to every rank; any other error aborts the job.
     """
     refused, started = list[Record](), False
-    numbers = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
-    for number in numbers:
+    for number in filter(experiment.executed, range(len(experiment.backends))):
         try:
             _run_backend(experiment, number, sink, begins=not started)
             started = True
         except BackendUnavailable as error:  # raised after the ranks had met; all of them know
-            last = number == numbers[-1]
+            last = number == experiment.executed_last
             error.everywhere = True
             if experiment.plan.unusable == "refuse" or (last and not started):
                 raise

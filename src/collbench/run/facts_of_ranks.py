@@ -9,10 +9,10 @@ import contextlib
 import datetime
 import os
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -124,11 +124,9 @@ def bind_to_shape(shapes: Sequence[Shape], environ: Mapping[str, str] = os.envir
     us = launcher.detect(environ)
     if (differs := launcher.contradiction(environ)) is not None:
         raise WorldMismatch(differs)
-    planned, rank, usable = shapes[0], us.rank, os.sched_getaffinity(0)
-    for planned in shapes:  # of a rank too many the last, until all compare their number
-        if rank < planned.ranks:
-            break
-        rank -= planned.ranks
+    ends, usable = accumulate(shape.ranks for shape in shapes), os.sched_getaffinity(0)
+    of_rank = (shape for shape, end in zip(shapes, ends, strict=True) if us.rank < end)
+    planned = next(of_rank, shapes[-1])  # of a rank too many the last, until all compare their number
     if len(usable) < planned.cores:
         cores = counted(planned.cores, "core")
         raise WorldMismatch(f"rank {us.rank} was to have {cores}, and may use {format_spans(usable)}.")
@@ -215,14 +213,12 @@ def _cores_differ(planned: Shape, ranks: Numbered) -> str | None:
 
 def _boxes_differ(planned: Shape, ranks: Numbered) -> str | None:
     """By the mount namespaces, which every container has of its own."""
-    by_host: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
-    for number, rank in ranks:
-        by_host[_machine(rank)].append((number, rank.confinement.namespaces.get("mnt")))
     together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
     where = {1: "each in a container of its own", planned.each: "in one place"}
     was = where.get(together, f"{together} to a container")
-    for members in by_host.values():
-        namespaces = {files for _, files in members}
+    for positions in by_key(_machine(rank) for _, rank in ranks).values():
+        members = [ranks[position] for position in positions]
+        namespaces = {rank.confinement.namespaces.get("mnt") for _, rank in members}
         if len(namespaces) != -(-len(members) // together):
             those = f"ranks {members[0][0]} to {members[-1][0]} of a host"
             return f"{those} were planned {was}, and are in {counted(len(namespaces), 'mount namespace')}"

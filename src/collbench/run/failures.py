@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from collbench.bindings.spec import Session, World, first_value
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
@@ -80,7 +80,6 @@ class Watchdog:
         self._doing, self._beat = "starting", time.monotonic()
         self._failure: tuple[str, str, float] | None = None
         self._finished = threading.Event()
-        self._previous: dict[int, Any] = {}
         self.stopped: int | None = None
 
     def beat(self, doing: str) -> None:

@@ -304,15 +304,6 @@ def measure(
         Interrupted: a rank was told to stop; raised on all ranks.
         Exception: an error that this rank alone knows of, so the job must be aborted.
     """
-    try:
-        return _measured(case, row, session, method, watch, turns)
-    except Refused as refusal:
-        return Record(case=case.identity, launch=0, status="failed", reason=str(refusal)), None
-
-
-def _measured(
-    case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, turns: Turns | None
-) -> Measured:
     doing = f"{case.collective} {case.size} B on {case.backend}"
     watch.beat(f"{doing}: preparing")
     prepared = _prepare(case, row, session, method, watch)
@@ -325,11 +316,14 @@ def _measured(
     blank = Record(case=case.identity, launch=0, status="ok", work=work)
 
     def checked(when: str, operations: int) -> tuple[int | None, Record | None]:
-        """Wrong elements, and the record of a case that has some."""
+        """Wrong elements, and the record of a case that has some, or that the library refuses."""
         wrong: int | None = None
         for number in range(1, operations + 1):
             watch.beat(f"{doing}: checking {when} timing")
-            wrong, where = check_result(timed_call, case, row, method, watch)
+            try:
+                wrong, where = check_result(timed_call, case, row, method, watch)
+            except Refused as refusal:
+                return None, Record(case=case.identity, launch=0, status="failed", reason=str(refusal))
             if wrong:
                 which = f" in operation {number} of {operations}" if operations > 1 else ""
                 reason = f"wrong result {when} timing{which}: {where}"

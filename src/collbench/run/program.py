@@ -200,14 +200,6 @@ class StoredFailures:
             return True
 
 
-class TogetherSession(TorchSession):
-    """One rank, which starts its process of a program."""
-
-    def __init__(self, backend: spec.Backend, torch: Any, thread_level: ThreadLevel, store: Any) -> None:
-        super().__init__(backend, torch, thread_level)
-        self.failures = StoredFailures(store)
-
-
 class ProgramStarter(spec.Backend):
     """Stands where a backend stands, and is none that a plan can name: one rank, or ranks that meet over gloo."""
 
@@ -251,7 +243,9 @@ class ProgramStarter(spec.Backend):
 
         level, store = join(self.name, torch.distributed, launcher.detect(), options)
         try:
-            body(TogetherSession(self, torch, level, store))
+            session = TorchSession(self, torch, level)
+            session.failures = StoredFailures(store)
+            body(session)
         finally:
             torch.distributed.destroy_process_group()
 

@@ -136,9 +136,9 @@ PORTION = 1 << 14
 class Times:
     """The samples of a case on one rank, in ns. A late sample is negative on every rank, and none is 0.
 
-    `samples` [n] are the same on every rank, `own` [n] are this rank's part in them: with a common clock from when the
-    first rank entered to when this one left, without the time between its own two stamps. The largest of all ranks is
-    the sample. `legs` [stages, n] is how much each stage adds to the time of an operation, the same on every rank.
+    `samples` [n] are the same on every rank, `of_rank` [n] are this rank's part in them: with a common clock from when
+    the first rank entered to when this one left, without the time between its own two stamps. The largest of all ranks
+    is the sample. `legs` [stages, n] is how much each stage adds to the time of an operation, the same on every rank.
     """
 
     samples: NDArray[np.int64]

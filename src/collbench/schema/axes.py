@@ -235,10 +235,9 @@ def named(
     proper = {name: name for name in known} | dict(aliases)
 
     def values(requested: Any, support: BackendSupport) -> tuple[str, ...]:
-        names: list[str] = []
-        for name in map(str.lower, requested):
-            names.extend(everything(support.backend) if name == "all" else (proper[name],))
-        return tuple(dict.fromkeys(names))
+        words = map(str.lower, requested)
+        each = (everything(support.backend) if word == "all" else (proper[word],) for word in words)
+        return tuple(dict.fromkeys(name for names in each for name in names))
 
     return values
 
@@ -268,9 +267,7 @@ def empty_is_none(requested: Any, support: BackendSupport) -> tuple[Any, ...]:
 
 def places(requested: Any, support: BackendSupport) -> tuple[bool, ...]:
     """Without an in-place form there is one case: out of place, unless only in place was asked for (a skip then)."""
-    if support.row.has_in_place:
-        return tuple(requested)
-    return (False not in requested,)
+    return tuple(requested) if support.row.has_in_place else (False not in requested,)
 
 
 def nccl_words(*known: str) -> Callable[[str, Any], None]:

@@ -96,7 +96,7 @@ def decode_as(content: bytes, kind: type[T]) -> T:
             return msgspec.json.decode(content, type=kind)
         except RecursionError as error:
             raise msgspec.DecodeError(TOO_DEEP) from error
-    return msgspec.convert(decode_plain(content), kind)
+    return msgspec.convert(decode_plain(content), kind, str_keys=True)
 
 
 def _plain(value: Any) -> Any:

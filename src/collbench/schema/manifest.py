@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.files import Amount, Burst, ByteCount, Count, Rank, RankCount, ShortText, decode_plain, read_whole
-from collbench.schema.record import SCHEMA, Time, refuse_other_schema
+from collbench.schema.files import Amount, Burst, ByteCount, Count, Rank, RankCount, ShortText, read_whole
+from collbench.schema.record import SCHEMA, Time, decode_versioned
 from collbench.schema.world import SliceRule
 
 #: When an experiment ends: after so many launches of each cell, or earlier, when its comparisons are decided.
@@ -194,11 +194,7 @@ def encode(manifest: Manifest) -> bytes:
 def decode(text: bytes, what: str = "manifest.json") -> Manifest:
     """The manifest of a run. Raises RunReadError: not JSON, another schema, an unknown or a missing field."""
     try:
-        document = decode_plain(text)
-        if not isinstance(document, dict):
-            raise RunReadError(f"{what}: not a manifest.")
-        refuse_other_schema(document, what)
-        return msgspec.convert(document, Manifest)
+        return decode_versioned(text, Manifest, what)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{what}: {error}") from error
 

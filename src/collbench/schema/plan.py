@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get
 import msgspec
 
 from collbench.errors import BackendUnavailable, PlanError, UnitError, suggestion
-from collbench.schema.axes import AXES, FIRST, Sizes, image_name, plan_keys_of, sizes_in_bytes
+from collbench.schema.axes import AXES, FIRST, Sizes, image_name, plan_keys_of, sizes_in_bytes, within
 from collbench.schema.case import ALIGNMENTS, CADENCES, Case
 from collbench.schema.command import with_commands
 from collbench.schema.files import TOO_DEEP, read_toml, refuse_irregular
@@ -33,12 +33,9 @@ _QUOTED = 40  # characters of a value that a message quotes
 
 def mistake_in(document: dict[str, Any], kind: type[msgspec.Struct], prefix: str = "") -> str | None:
     """The first value that a plan of this kind cannot have on its key; None: there is none."""
-    for field in msgspec.structs.fields(kind):
-        if field.name in document:
-            mistake = _mistake(prefix + field.name, document[field.name], field.type, field.default)
-            if mistake is not None:
-                return mistake
-    return None
+    mistakes = (_mistake(prefix + field.name, document[field.name], field.type, field.default)
+                for field in msgspec.structs.fields(kind) if field.name in document)  # fmt: skip
+    return next((mistake for mistake in mistakes if mistake is not None), None)
 
 
 def _mistake(key: str, value: Any, of: Any, usual: Any = None) -> str | None:
@@ -378,8 +375,7 @@ def _check_numbers(plan: Plan) -> None:
     for name, least in (("warmup", 0), ("check", 0), ("iters", 1), ("floor", 1), ("cap", 1), ("burst", 1)):
         if (value := getattr(plan, name)) is None:
             continue
-        if value < least:
-            raise PlanError(f"{name} {value}: must be at least {least}.")
+        within(least, None)(name, value)
         if value > MOST_SAMPLES:
             raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,}; measure in several runs.")
     if plan.burst > MOST_BURST:

@@ -335,17 +335,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if algbw is None or self.work is None else algbw * (self.work.bus_factor or 0.0)
 
 
-def refuse_other_schema(document: dict[str, Any], what: str) -> None:
-    """Check the version of a decoded record or manifest.
+def decode_versioned(content: bytes, kind: type[files.T], what: str) -> files.T:
+    """A record or a manifest.
 
-    Raises RunReadError: it has none, or another one than `SCHEMA`.
+    Raises RunReadError: it has no version, or another one than `SCHEMA`; msgspec.DecodeError, UnicodeDecodeError: not
+    JSON, an unknown or a missing field.
     """
+    document = files.decode_plain(content)
+    if not isinstance(document, dict):
+        raise RunReadError(f"{what}: not a {kind.__name__.lower()}.")
     version = document.get("schema")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RunReadError(f"{what}: no schema version; this is not a collbench run.")
     if version != SCHEMA:
         raise RunReadError(f"{what}: written with schema {version}; this collbench reads {SCHEMA}. "
                            "Use the collbench that wrote it.")  # fmt: skip
+    return msgspec.convert(document, kind)
 
 
 def encode(record: Record) -> bytes:
@@ -400,11 +405,7 @@ def decode(line: bytes, what: str = "record", number: int = 0) -> Record:
 
 def _decode_any(line: bytes, what: str) -> Record:
     """A record that another program wrote, or with texts that must be escaped, or a damaged one."""
-    document = files.decode_plain(line)
-    if not isinstance(document, dict):
-        raise RunReadError(f"{what}: not a record.")
-    refuse_other_schema(document, what)
-    record = msgspec.convert(document, Record)
+    record = decode_versioned(line, Record, what)
     case = _EQUAL.get(record.case)
     if case is None:
         case = record.case

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import stat
 import tempfile
@@ -362,10 +363,8 @@ Margins = tuple[Margin, ...]  # by size, the smallest first; the last one is for
 
 def margin_of(margins: Margins, case: Case) -> float:
     """The share that a case may lose; without a size that of all others."""
-    size = case["size"] if "size" in case.what else None
-    return next(
-        margin.share for margin in margins if margin.largest is None or (size is not None and size <= margin.largest)
-    )
+    size = case["size"] if "size" in case.what else math.inf
+    return next(margin.share for margin in margins if margin.largest is None or size <= margin.largest)
 
 
 def has_all_sizes(margins: Margins) -> bool:

@@ -64,10 +64,12 @@ class Software:
 
 @cache
 def version(package: str) -> str:
-    """Of an installed package; ModuleNotFoundError where there is none."""
+    """Of an installed package; empty where pip knows of none, as of one that was built by hand."""
     from importlib import metadata  # a rank imports this module, and rarely asks
 
-    return metadata.version(package)
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return ""
 
 
 def _version(software: Software, path: str) -> str:
@@ -169,10 +171,7 @@ class Torch:
         """Its file is the one with the kernels for processors."""
         if (folder := self._folder()) is None:
             return None
-        number = ""
-        with contextlib.suppress(ModuleNotFoundError):  # built by hand, and not installed by pip
-            number = version("torch")
-        return Library(name="torch", version=number, path=str(folder / "lib" / "libtorch_cpu.so"))
+        return Library(name="torch", version=version("torch"), path=str(folder / "lib" / "libtorch_cpu.so"))
 
     def _folder(self) -> Path | None:
         spec = importlib.util.find_spec("torch")

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import count, takewhile
 from typing import Any, ClassVar, Protocol
 
 from collbench.bindings.gpu.device import SharedLibrary, load
@@ -242,9 +243,9 @@ class CupyNccl:
         return self._library.native(call, self.explain)
 
     def explain(self, code: int) -> str:
-        message, details = (self._library.text(name, *words) for name, words in
-                            (("ncclGetErrorString", (code,)), ("ncclGetLastError", (None,))))  # fmt: skip
-        return f"{message}: {details.strip()}" if details.strip() else message
+        message = self._library.text("ncclGetErrorString", code)
+        details = self._library.text("ncclGetLastError", None).strip()
+        return f"{message}: {details}" if details else message
 
     def has(self, function: str) -> bool:
         return hasattr(self._library.handle, function)
@@ -297,12 +298,9 @@ def library_settings(call: Callable[..., int | None]) -> tuple[str, ...]:
 
 def _c_environment() -> dict[str, str]:
     """The variables of this process as the C library has them; Python knows those of the start, and its own."""
-    entries, place = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ"), 0
-    found: list[str] = []
-    while entry := entries[place]:
-        found.append(os.fsdecode(entry))
-        place += 1
-    return {name: value for name, _, value in (entry.partition("=") for entry in found)}
+    entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+    found = takewhile(bool, map(entries.__getitem__, count()))
+    return {name: value for name, _, value in (os.fsdecode(entry).partition("=") for entry in found)}
 
 
 def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
@@ -380,8 +378,9 @@ UNKNOWN_CHOICE = "algorithm and protocol unknown: this NCCL has no function that
 class NcclLog:
     """The log of this process. One that the user asked for (NCCL_DEBUG is set) is not read.
 
-    It goes to a memory file, of which nothing is left however this process ends. All variables are set once, and later
-    only the value of one changes: the library's threads read the environment, which must not be reallocated.
+    It is made before the library reads its environment, and logs connections from then on, to a memory file, of which
+    nothing is left however this process ends. All variables are set once, and later only the value of one changes: the
+    library's threads read the environment, which must not be reallocated.
     """
 
     def __init__(self) -> None:
@@ -390,9 +389,6 @@ class NcclLog:
         self._transports: set[str] = set()
         self._plugin: str | None = None
         self._warning: str | None = None
-
-    def begin(self) -> None:
-        """Log connections from now on. Before the library reads its environment."""
         if self._ours:
             file = f"/proc/self/fd/{self._file}"
             set_own({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": _CONNECTIONS, "NCCL_DEBUG_FILE": file})

@@ -146,13 +146,13 @@ def look_beside(plan: Plan, image: str, in_image: str) -> Look:
     if vendor and contents.vendor != vendor and not replaces_abi(plan):
         own = image not in plan.environments and not (ENVIRONMENTS / image).exists()
         lacking = f". There is no {ENVIRONMENTS / image} in this folder, and collbench's own" if own else ", and the"
+        make = f"; or make one (collbench image build {image} --with-environment)" if image in dockerfiles() else ""
         raise PlanError(
             f"policy host: image {image} stands for {vendor}{lacking} environment {environment} holds "
             f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
-            f'environments = {{ "{image}" = "PATH" }}{_another_way(image)}; or leave host out.'
+            f'environments = {{ "{image}" = "PATH" }}{make}; or leave host out.'
         )
-    title = f"the environment beside {image} ({environment})"
-    return Look(contents, str(environment), title, library_path=before)
+    return Look(contents, str(environment), f"the environment beside {image} ({environment})", library_path=before)
 
 
 def _foreign(plan: Plan, look: Look) -> str:
@@ -168,10 +168,6 @@ def _foreign(plan: Plan, look: Look) -> str:
 def replaces_abi(plan: Plan) -> bool:
     """Whether a library that the plan puts in front is an MPI with the ABI of MPI 5, in place of the environment's."""
     return any(Path(path).name.startswith("libmpi_abi.so") for path in (*plan.libraries, *plan.preload))
-
-
-def _another_way(image: str) -> str:
-    return f"; or make one (collbench image build {image} --with-environment)" if image in dockerfiles() else ""
 
 
 def find_environment(image: str, folder: str | None) -> Path:

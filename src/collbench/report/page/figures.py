@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,11 +93,9 @@ def _groups(options: list[Option]) -> list[list[Option]]:
     """All in one plot if there is a colour for each, else one or more plots for each library."""
     if len(options) <= len(SERIES):
         return [options] if options else []
-    groups = []
-    for _, group in groupby(options, key=lambda option: option["library"]):
-        same = list(group)
-        groups += [same[start : start + len(SERIES)] for start in range(0, len(same), len(SERIES))]
-    return groups
+    by_library = grouped((option["library"], option) for option in options)
+    return [same[start : start + len(SERIES)]
+            for same in by_library.values() for start in range(0, len(same), len(SERIES))]  # fmt: skip
 
 
 def _times(question: Question, option: Option) -> CurveLine:

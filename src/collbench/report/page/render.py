@@ -141,13 +141,11 @@ def _embedded(svg: str, name: str, title: str, width: float) -> str:
     body = re.sub(r"(?<=url\(#)|(?<=href=\"#)", f"{name}-", body)
     for colour, variable in _VARIABLES.items():
         body = body.replace(colour, f"var(--{variable})")
-    opening = re.match(r"<svg[^>]*>", body)
+    opening = re.match(r'<svg[^>]* viewBox="([^"]*)"[^>]*>', body)
     assert opening is not None
-    box = re.search(r'viewBox="([^"]*)"', opening.group())
-    assert box is not None
     least = f' style="min-width: {round(width * 72)}px"' if width > WIDE else ""  # letters remain readable
     start = (
-        f'<svg class="plot"{least} role="img" aria-label="{escape(title)}" viewBox="{box.group(1)}" '
+        f'<svg class="plot"{least} role="img" aria-label="{escape(title)}" viewBox="{opening[1]}" '
         'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
     return start + body[opening.end() :]

@@ -12,7 +12,6 @@ the sum of these. The generator is NumPy's RandomState, whose numbers are the sa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gzip
 import hashlib
 import importlib.util
@@ -27,7 +26,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,6 +35,7 @@ import numpy.typing as npt
 
 from collbench.schema.manifest import Library
 from collbench.workloads.protocol import end
+from collbench.workloads.software import version
 
 
 @dataclass(frozen=True)
@@ -201,10 +200,8 @@ class PackageTable(Source):
         return why if self._path() is None else None
 
     def library(self) -> Library | None:
-        path, number = self._path(), ""
-        with contextlib.suppress(PackageNotFoundError):  # there may be its folder without what pip knows of it
-            number = version(self.package)
-        return None if path is None else Library(name=self.package, version=number, path=str(path))
+        path = self._path()
+        return None if path is None else Library(name=self.package, version=version(self.package), path=str(path))
 
     def read(self, network: Network, examples: int) -> Examples:
         """Scaled to 28 x 28, each pixel the nearest one, and to levels up to 255."""
@@ -500,8 +497,7 @@ def described(source: Examples, examples: int) -> str:
 def write(source: Examples, examples: int, held: int = 0) -> About:
     """Both files. BadData: see `as_many`."""
     rows = as_many(source.rows, examples, held)
-    with open(FILE, "wb") as file:  # noqa: PTH123 - tofile takes an open file
-        rows.tofile(file)
+    rows.tofile(FILE)
     sha256 = hashlib.sha256(rows.data).hexdigest()
     about = About(described(source, len(rows)), len(rows), rows.shape[1], str(rows.dtype), sha256)
     Path(ABOUT).write_text(json.dumps(asdict(about)), encoding="utf-8")

@@ -181,9 +181,7 @@ class Residual(ImageNetwork):
     blocks = ((128, 32), (256, 64), (512, 128), (1024, 256))
 
     def __init__(self) -> None:
-        layers: list[nn.Module] = []
-        for channels, inner in self.blocks:
-            layers += [ShortcutBlock(channels, inner) for _ in range(3)]
+        layers: list[nn.Module] = [ShortcutBlock(*sizes) for sizes in self.blocks for _ in range(3)]
         for number, ((before, _), (after, _)) in enumerate(pairwise(self.blocks), start=1):
             layers.insert(4 * number - 1, _unpadded(before, after, 1, bias=False))
         super().__init__(

@@ -200,7 +200,6 @@ class Curve:
     def __init__(self, steps: int, weights: torch.Tensor) -> None:
         self._marks, self._weights, self.times = set(marks_of(steps)), weights, list[int]()
         self.kept = torch.zeros(len(self._marks), len(weights))
-        self._began = time.perf_counter_ns()
 
     def start(self) -> None:
         self._began = time.perf_counter_ns()

@@ -51,9 +51,8 @@ def alexnet() -> nn.Module:
 
 def fcn5() -> nn.Module:
     """FCN5: fully connected layers, 784-2048-4096-1024-10, the sigmoid between them (Xu, Shi and Chu, 2017)."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in itertools.pairwise((784, 2048, 4096, 1024, 10)):
-        layers += [nn.Linear(inputs, outputs), nn.Sigmoid()]
+    sizes = itertools.pairwise((784, 2048, 4096, 1024, 10))
+    layers = [layer for both in sizes for layer in (nn.Linear(*both), nn.Sigmoid())]
     return nn.Sequential(*layers[:-1])  # the softmax is part of the loss
 
 

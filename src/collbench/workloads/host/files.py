@@ -9,7 +9,6 @@ are not on the device yet cannot be dropped. Prints JSON: `resident`, the share 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import json
 import mmap
@@ -55,8 +54,7 @@ def no_direct(folder: Path) -> str | None:
     except OSError as error:
         return f"direct I/O: {kind_of(folder)} refuses to open a file with O_DIRECT ({error.strerror})"
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        path.unlink(missing_ok=True)
     return None
 
 

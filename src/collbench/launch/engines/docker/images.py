@@ -69,10 +69,9 @@ def inspect(engine: Docker, reference: str) -> dict[str, Any]:
 
     with translated(f"image {reference}"):
         try:
-            (image,) = objects([engine.api.inspect_image(reference)])
+            return objects([engine.api.inspect_image(reference)])[0]
         except docker.errors.ImageNotFound as error:
             raise ImageMissing(f"image {reference}: not on this engine ({engine.host}).") from error
-    return image
 
 
 def find(engine: Docker, name: str) -> ImageRef:
@@ -130,12 +129,11 @@ def contents_of(
     a plan sets for its ranks, and so for this. ImageMissing: it does not hold this collbench.
     """
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
-    settings: dict[str, Any] = {"device_requests": requests} if requests else {}
-    if mounts := spec.library_mounts(overrides):
-        settings["mounts"] = [mount.setting for mount in mounts]
-    if variables := {**overrides.variables, **overrides.inside()}:
-        settings["variables"] = variables
-    code, output = ask(engine, image, argv, **settings)
+    settings: dict[str, Any] = {
+        "device_requests": requests, "mounts": [mount.setting for mount in spec.library_mounts(overrides)],
+        "variables": {**overrides.variables, **overrides.inside()},
+    }  # fmt: skip
+    code, output = ask(engine, image, argv, **{name: setting for name, setting in settings.items() if setting})
     last = output.strip().rpartition("\n")[2]
     try:
         contents = msgspec.json.decode(last, type=Contents)
@@ -407,8 +405,7 @@ def context_files(dockerfile: Path, recipe: Recipe) -> dict[str, Path]:
             raise RequestError(f"--ca-bundle {recipe.ca_bundle}: no such file.")
         files["containers/site/ca.crt"] = recipe.ca_bundle
     if recipe.wheelhouse is not None:
-        wheels = sorted(recipe.wheelhouse.glob("*.whl"))
-        if not wheels:
+        if not (wheels := sorted(recipe.wheelhouse.glob("*.whl"))):
             raise RequestError(f"--wheelhouse {recipe.wheelhouse}: no *.whl in it.")
         files |= {f"containers/site/wheels/{wheel.name}": wheel for wheel in wheels}
     return files | {f"containers/{dockerfile.name}": dockerfile}

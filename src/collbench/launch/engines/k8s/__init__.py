@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 
@@ -115,8 +115,7 @@ class Client:
 
     def get(self, kinds: str, labels: Mapping[str, str]) -> list[Object]:
         """All objects of these kinds with these labels."""
-        listed: dict[str, Any] = json.loads(self.ask("get", kinds, _selector(labels), "--output=json"))
-        return list(listed.get("items") or ())
+        return list(json.loads(self.ask("get", kinds, _selector(labels), "--output=json")).get("items") or ())
 
     def pods(self, launch: str) -> list[Pod]:
         return [Pod.of(pod) for pod in self.get("pods", {LAUNCH: launch})]

@@ -139,9 +139,7 @@ class Launchable:
     @property
     def claims(self) -> tuple[str, ...]:
         """Names of the templates of its claims to GPUs, one for each number that a container has."""
-        if not self.site.device_class:
-            return ()
-        return tuple(sorted({self.claim_of(box) for box in self.boxes if box.gpus}))
+        return tuple(sorted({self.claim_of(box) for box in self.boxes if self.site.device_class and box.gpus}))
 
     def claim_of(self, box: Box) -> str:
         return f"{self.world.name}-gpus-{len(box.gpus)}"

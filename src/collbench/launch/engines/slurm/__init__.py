@@ -45,7 +45,7 @@ def nodes(plan: Plan) -> Site:
     if not any(option.split("=")[0] == "--exclusive" for option in site.options):
         cautions.append(f"site {plan.site}: no --exclusive among options: unless the partition gives whole nodes "
                         "(OverSubscribe=EXCLUSIVE), other jobs may run beside the ranks")  # fmt: skip
-    return Site(site.node, site.seconds, tuple(cautions))
+    return Site(site.node, script.seconds_of(site.time), tuple(cautions))
 
 
 def all_launches(plan: Plan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
@@ -127,8 +127,7 @@ def hosts_of(
     argv = ("sh", "-c", _SEES, str(job.folder), script.python_of(cell, site), "-m", "collbench.machine.facts")
     step = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
     answers = answers_of(job, step, site, argv, check, "the nodes", ANSWER)
-    blind = [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]
-    if blind:
+    if blind := [answer.node for answer in answers if any(line.startswith(_BLIND) for line in answer.lines)]:
         where = f"{nodes_of(blind, len(answers))} {'do' if len(blind) > 1 else 'does'}"
         raise EngineError(f"engine slurm: {where} not see {job.folder}. {jobs.SHARED}")
     hosts = []
@@ -195,15 +194,9 @@ class SlurmWorld:
     world: WorldSpec
     job: SlurmJob
     site: SlurmSite
+    hosts: tuple[tuple[str, int], ...]
+    program: Argv
     started: list[SlurmStep] = field(default_factory=list)
-
-    @property
-    def hosts(self) -> tuple[tuple[str, int], ...]:
-        return (("the job", self.world.cell.ranks),)
-
-    @property
-    def program(self) -> Argv:
-        return script.program_of(self.world, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         text = script.launch_script(self.world, self.site, argv, environment, self.job.with_servers)
@@ -276,7 +269,8 @@ class SlurmSession:
         """A step of the job; it is cancelled at the end, if it still runs."""
         if self.job is None:
             raise EngineError("engine slurm: there is no job.")
-        opened = SlurmWorld(world, self.job, self.site)
+        hosts, program = (("the job", world.cell.ranks),), script.program_of(world, self.site)
+        opened = SlurmWorld(world, self.job, self.site, hosts, program)
         try:
             yield opened
         except LaunchFailed as error:
@@ -318,12 +312,10 @@ class SlurmSession:
             with contextlib.suppress(OSError):
                 if folder.stat().st_uid != os.getuid():
                     continue
-                if time.time() - (folder / "driver").stat().st_mtime <= ABANDONED:
-                    kept.append(str(folder))
-                    continue
-                if (folder / "number").exists():
+                abandoned = time.time() - (folder / "driver").stat().st_mtime > ABANDONED
+                if abandoned and (folder / "number").exists():
                     jobs.cancel((folder / "number").read_text(encoding="ascii"))
-                (removed if remove_folder(folder) else kept).append(str(folder))
+                (removed if abandoned and remove_folder(folder) else kept).append(str(folder))
         return removed, kept
 
 

@@ -111,17 +111,15 @@ def cancel(job: str) -> bool:
 def cancel_soon(job: str) -> bool:
     """End a job without waiting for a controller that is away: scancel goes on alone. Whether it has succeeded yet."""
     nowhere = subprocess.DEVNULL
-    try:
+    with contextlib.suppress(OSError):
         process = subprocess.Popen(
             ("scancel", job), stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
         )
-    except OSError:
-        return False
-    try:
-        return process.wait(MOMENT) == 0
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.returncode = 0  # nobody waits for it any more
-        return False
+        try:
+            return process.wait(MOMENT) == 0
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.returncode = 0  # nobody waits for it any more
+    return False
 
 
 #: The number of the step in which salloc starts a shell, where the site has it do so (use_interactive_step).
@@ -139,8 +137,7 @@ class Allocated:
 
 def allocated(environ: Mapping[str, str] = os.environ) -> Allocated | None:
     """The allocation that salloc or sbatch has put this process in; None: in none. EngineError: in a step of one."""
-    job = environ.get("SLURM_JOB_ID")
-    if not job:
+    if not (job := environ.get("SLURM_JOB_ID")):
         return None
     if environ.get("SLURM_STEP_ID", _SHELL[0]) not in _SHELL:
         raise EngineError(f"engine slurm: this is a task of srun, in job {job}, and its steps would wait for the "
@@ -343,10 +340,9 @@ class SlurmStep:
             file.seek(self._read)
             while chunk := file.read(1 << 20):
                 self._read += len(chunk)
-                for line in self._lines.of(chunk):
-                    self.log.add(True, line)
-        for line in self._lines.last() if last else ():
-            self.log.add(True, line)
+                self.log.add(True, *self._lines.of(chunk))
+        if last:
+            self.log.add(True, *self._lines.last())
 
     def end(self) -> None:
         """Cancel what runs of it, and wait until the job says that it has ended; else the job is cancelled."""

@@ -101,8 +101,7 @@ def seconds_of(time: str) -> float | None:
     """A time limit as Slurm reads it (s); None: no limit; ValueError: it is none."""
     if time.upper() in ("UNLIMITED", "INFINITE"):
         return None
-    match = _TIME.fullmatch(time)
-    if match is None:
+    if (match := _TIME.fullmatch(time)) is None:
         raise ValueError(time)
     numbers = [int(number) for number in match["numbers"].split(":")]
     if match["days"] is None and len(numbers) < 3:
@@ -197,11 +196,6 @@ class SlurmSite(Cluster, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if match := _PARTITION.fullmatch(word):
                 named = match["name"] or following
         return (f"--partition={named}",) if named else ()
-
-    @property
-    def seconds(self) -> float | None:
-        """Longest time of the job (s); None: without a limit."""
-        return seconds_of(self.time)
 
 
 def read(path: str) -> SlurmSite:
