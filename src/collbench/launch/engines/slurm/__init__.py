@@ -194,9 +194,15 @@ class SlurmWorld:
     world: WorldSpec
     job: SlurmJob
     site: SlurmSite
-    hosts: tuple[tuple[str, int], ...]
-    program: Argv
     started: list[SlurmStep] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return (("the job", self.world.cell.ranks),)
+
+    @property
+    def program(self) -> Argv:
+        return script.program_of(self.world, self.site)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         text = script.launch_script(self.world, self.site, argv, environment, self.job.with_servers)
@@ -269,8 +275,7 @@ class SlurmSession:
         """A step of the job; it is cancelled at the end, if it still runs."""
         if self.job is None:
             raise EngineError("engine slurm: there is no job.")
-        hosts, program = (("the job", world.cell.ranks),), script.program_of(world, self.site)
-        opened = SlurmWorld(world, self.job, self.site, hosts, program)
+        opened = SlurmWorld(world, self.job, self.site)
         try:
             yield opened
         except LaunchFailed as error:
