@@ -265,8 +265,8 @@ def _enough(rounds: int, samples: int, passed: float, rule: SliceRule) -> bool:
 
 def _slept(turns: Round, rule: SliceRule) -> list[bool]:
     """Of each world whether its ranks slept before its turn. What all use in their sleep slows all alike."""
-    ranks = [max(turn.report.asleep / world.launch.cell.ranks - rule.waking, 0.0) for world, turn in turns.items()]
-    shares = [used / (turn.report.slept or math.inf) for used, turn in zip(ranks, turns.values(), strict=True)]
+    shares = [max(turn.report.asleep / world.launch.cell.ranks - rule.waking, 0.0) / (turn.report.slept or math.inf)
+              for world, turn in turns.items()]  # fmt: skip
     return [share <= min(rule.asleep_most, min(shares) + rule.asleep) for share in shares]
 
 

@@ -56,7 +56,9 @@ def numbered(by_row: Sequence[Mapping[str, float]]) -> dict[str, list[str]]:
 
 def digits(value: float) -> str:
     """A ratio with three significant digits, at most two decimals."""
-    return f"{value:.{sum(value < bound for bound in (9.995, 99.95))}f}"
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def change(ratio: float) -> str:

@@ -128,8 +128,9 @@ class SliceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     than twice the time of all, or if the plan fixes its samples and slices would have fewer than two. A slice lasts
     `seconds` and has at least `operations`, unless these would take `longest` (s). Before it `discard` operations, and
     `discard_seconds`, are not counted. It is valid if the ranks that slept beside it used at most the share
-    `asleep_most` of a processor each, and `asleep` more than those of the quietest world of the round. Neither counts
-    the `waking` (s). A duet is given up where clearly more than the share `invalid` of its sleeps were none.
+    `asleep_most` of a processor each, and `asleep` more than the ranks of the round's quietest world. The time to wake
+    up, `waking` (s), does not count. A duet is given up where clearly more than the share `invalid` of its sleeps were
+    none.
     """
 
     rounds: int = 20

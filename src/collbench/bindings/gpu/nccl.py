@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import count, takewhile
 from typing import Any, ClassVar, Protocol
 
 from collbench.bindings.gpu.device import SharedLibrary, load
@@ -298,9 +297,10 @@ def library_settings(call: Callable[..., int | None]) -> tuple[str, ...]:
 
 def _c_environment() -> dict[str, str]:
     """The variables of this process as the C library has them; Python knows those of the start, and its own."""
-    entries = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
-    found = takewhile(bool, map(entries.__getitem__, count()))
-    return {name: value for name, _, value in (os.fsdecode(entry).partition("=") for entry in found)}
+    entries, found = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ"), list[str]()
+    while entry := entries[len(found)]:
+        found.append(os.fsdecode(entry))
+    return {name: value for name, _, value in (entry.partition("=") for entry in found)}
 
 
 def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:

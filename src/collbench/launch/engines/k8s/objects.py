@@ -139,7 +139,9 @@ class Launchable:
     @property
     def claims(self) -> tuple[str, ...]:
         """Names of the templates of its claims to GPUs, one for each number that a container has."""
-        return tuple(sorted({self.claim_of(box) for box in self.boxes if self.site.device_class and box.gpus}))
+        if not self.site.device_class:
+            return ()
+        return tuple(sorted({self.claim_of(box) for box in self.boxes if box.gpus}))
 
     def claim_of(self, box: Box) -> str:
         return f"{self.world.name}-gpus-{len(box.gpus)}"
