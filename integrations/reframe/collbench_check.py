@@ -10,6 +10,7 @@ baseline that has no ratio with an interval, such as one with too few launches, 
 """
 
 import json
+import shlex
 from pathlib import Path
 
 import reframe as rfm
@@ -34,9 +35,10 @@ class CollbenchCheck(rfm.RunOnlyRegressionTest):
 
     @run_before("run")
     def set_commands(self):
-        self.executable_opts = ["launch", self.plan, "--out", "run"]
+        self.executable_opts = ["launch", shlex.quote(self.plan), "--out", "run"]
         if self.baseline:
-            compare = f"collbench compare run --baseline {self.baseline} --margin {self.margin} --style json"
+            baseline = shlex.quote(self.baseline)
+            compare = f"collbench compare run --baseline {baseline} --margin {self.margin} --style json"
             self.postrun_cmds = [f"{compare} > measured.json 2> refused.txt || echo null > measured.json"]
         else:
             self.postrun_cmds = ["collbench show run --style bencher > measured.json"]

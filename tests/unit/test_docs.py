@@ -71,7 +71,7 @@ FOREIGN = {
     "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
     "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile", "--distribution", "--cpu-freq",
     "--constraint", "--hint", "--threads-per-core", "--export", "--only", "--overlap", "--gpu-bind", "--gpus-per-task",
-    "--no-cache-dir", "--cap-add", "--shm-size",
+    "--no-cache-dir", "--cap-add", "--shm-size", "--ulimit",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-# Spack recipe of collbench: spack repo add integrations/spack/spack_repo/collbench, then spack install py-collbench.
+# Spack recipe of collbench: add this repository to Spack, then spack install py-collbench.
 
 from spack_repo.builtin.build_systems.python import PythonPackage
 
@@ -6,8 +6,8 @@ from spack.package import *
 
 
 class PyCollbench(PythonPackage):
-    """Measures how deep-learning and HPC jobs communicate: MPI, NCCL and torch.distributed, on the host and in
-    containers, with verdicts on differences."""
+    """Measures how deep-learning and HPC jobs communicate: MPI, NCCL and torch.distributed,
+    on the host and in containers, with verdicts on differences."""
 
     homepage = "https://github.com/collbench/collbench"
     git = "https://github.com/collbench/collbench.git"
