@@ -37,6 +37,9 @@ def of_struct(kind: type[msgspec.Struct], name: str, title: str) -> dict[str, An
         if "description" in definition:
             definition["description"] = inspect.cleandoc(definition["description"])
     own = definitions.pop(schema["$ref"].rpartition("/")[2])
+    if "schema" in own["properties"]:  # a file without it, or of another version, is refused
+        own["properties"]["schema"] = {"const": SCHEMA}
+        own["required"].append("schema")
     return {"$schema": DIALECT, "$id": f"{SITE}/{name}", **own, "title": title, "$defs": definitions}
 
 

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from collbench.analysis.compare import MARGIN, Comparison
 from collbench.analysis.options import fixed_cells, parse_fixed
-from collbench.analysis.runs import refuse_same, sources
+from collbench.analysis.runs import Flaw, refuse_same, run_folders, sources
 from collbench.analysis.sides import in_one_run, in_two_runs, read_run
-from collbench.errors import RequestError
-from collbench.report.caveats import flaw_text
+from collbench.errors import RequestError, RunReadError
+from collbench.report.caveats import flaw_text, shortage_text
 from collbench.report.tables import Table, joined, terminal
 from collbench.schema.axes import AXES
 from collbench.schema.case import Case
@@ -124,9 +124,9 @@ def _refuse_margin(margin: float) -> None:
         raise RequestError(f"margin {margin!r}: a share from 0 to below 1, such as 0.05.")
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
-    """In the order of the first row that has them."""
-    names = dict.fromkeys(name for row in rows for name in row)
+def _columns(rows: Sequence[Mapping[str, Any]], always: Sequence[str] = ()) -> dict[str, npt.NDArray[Any]]:
+    """Those of every result, then in the order of the first row that has them."""
+    names = dict.fromkeys((*always, *(name for row in rows for name in row)))
     return {name: array([row.get(name) for row in rows]) for name in names}
 
 
@@ -165,15 +165,18 @@ class RunTable(Columns):
 def load(run: Paths) -> RunTable:
     """The records of a run, or of each run in a folder: axes of the case, times in seconds, and what was checked.
 
-    Raises RunReadError: it is no run.
+    Raises RunReadError: it is no run, or has no records.
     """
-    path = Path(run)
-    inside = [] if (path / "manifest.json").exists() or not path.is_dir() else sorted(path.iterdir())
-    folders = [folder for folder in inside if (folder / "manifest.json").is_file()] or [path]
+    folders = run_folders(Path(run))[0] or [Path(run)]
     files, rows = list[tuple[Path, Record]](), list[dict[str, Any]]()
     for folder in folders:
         read_manifest(folder)
-        files += [(folder, record) for record in RecordStream(folder)]
+        stream = RecordStream(folder)
+        files += [(folder, record) for record in stream]
+        if stream.truncated:
+            warnings.warn(flaw_text(Flaw("cut off", folder)), stacklevel=2)
+    if not files:
+        raise RunReadError(f"{run}: no records in it.")
     axes = _axes_of([record.case for _, record in files])
     for folder, record in files:
         rows.append(({"run": folder.name} if len(folders) > 1 else {}) | _row(record, axes))
@@ -211,7 +214,7 @@ def _number(value: float | None) -> float:
 
 
 def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
-    """The runs with the cells that have these values; a warning for each flaw of theirs.
+    """The runs with the cells that have these values; a warning for each flaw of theirs, and for what is missing.
 
     RequestError: none is named, two hold the same launches, or nothing is left of one.
     """
@@ -219,8 +222,9 @@ def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
         raise RequestError("name a run: the folder that --out or launch wrote.")
     observed = [read_run(Path(run)) for run in runs]
     refuse_same(sources(*observed))
-    for flaw in (flaw for run in observed for flaw in run.flaws):
-        warnings.warn(flaw_text(flaw), stacklevel=3)
+    for run in observed:
+        for line in (*map(shortage_text, run.shortages), *map(flaw_text, run.flaws)):
+            warnings.warn(line, stacklevel=3)
     return [fixed_cells(run, _fixed(given, run)) for run in observed] if given else observed
 
 
@@ -258,6 +262,13 @@ def compare(
     return Columns(_columns(list(map(_compared, comparisons))), tuple(tables(comparisons, margin)))
 
 
+#: Axes of the place that no name of a place has.
+PLACE_AXES = ("affinity", "gpus", "cores", "storage", "seccomp", "hosts")
+
+#: Columns of advice, whether or not there is any.
+ADVICE = ("operation", "workload", "ranks", "from", "to", "take", "at_most", "may_be_best_too")
+
+
 def _compared(comparison: Comparison) -> dict[str, Any]:
     from collbench.report.verdict import whole_reason
 
@@ -266,6 +277,7 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
     low, high = (ratio and ratio.interval) or (NAN, NAN)
     return {
         "workload": case.workload, **{axis.name: case[axis.name] for axis in case.axes if axis.kind != "where"},
+        **{name: case[name] for name in PLACE_AXES if case[name] == pair.other.case[name] != AXES[name].neutral},
         "ranks": case.where.ranks, "base": pair.base_name, "other": pair.other_name,
         "base_place": case.where.text, "other_place": pair.other.case.where.text, "image": case.where.image,
         "base_median": comparison.base.value if comparison.base else NAN,
@@ -284,16 +296,22 @@ def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float =
     Raises RequestError: no run is named, or runs cannot be taken together.
     """
     from collbench.analysis import advise as advising
-    from collbench.analysis.options import merged, questions
-    from collbench.report.advice import brief, complete, document
+    from collbench.analysis.compare import compare, planned
+    from collbench.analysis.options import differing, merged, questions
+    from collbench.report.advice import brief, cautions, chosen, complete, document, rivals
 
     _refuse_margin(margin)
     each = _read(runs, {})
     observed = merged(each)
-    found = advising.advise(questions(observed, _fixed(given or {}, observed)), observed.interleaved, margin)
+    fixed = _fixed(given or {}, observed)
+    remaining = fixed_cells(observed, fixed)
+    found = advising.advise(questions(observed, fixed), observed.interleaved, margin)
     advices = complete(found, observed.interleaved)
+    misleading = cautions(advices, observed, planned(remaining, margin), differing(each))
+    against = compare(rivals(advices), margin, observed.interleaved)
     rows = [{**{name: answer[name] for name in ("operation", "workload", "ranks")},
              **{name: one[name] for name in ("from", "to", "take")},
              "at_most": _number(one["at_most"]), "may_be_best_too": "; ".join(one["may_be_best_too"]) or None}
             for answer in document(advices, ())["advice"] for one in answer["ranges"]]  # fmt: skip
-    return Columns(_columns(rows), tuple(brief(advices, (), ())))
+    tables = brief(advices, misleading, against, choices=chosen(each, remaining.cells.values()))
+    return Columns(_columns(rows, ADVICE), tuple(tables))

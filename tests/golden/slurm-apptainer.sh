@@ -15,8 +15,9 @@ scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part node
 export FIRST_NODE=$(head -n 1 nodes)
 
 # step 0: mpich single files, 4 ranks on 2 hosts
-export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"rank","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"rank","crowded":false}'
 export UCX_LOG_LEVEL=info
 export UCX_POSIX_USE_PROC_LINK=n
 export MPIR_CVAR_CH4_CMA_ENABLE=0

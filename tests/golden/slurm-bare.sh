@@ -37,8 +37,9 @@ while [ ! -e end ]; do
 done
 
 # step 0: openmpi host, 4 ranks on 2 hosts
-export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
@@ -48,8 +49,9 @@ exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 -
   sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi host, 4 ranks
-export COLLBENCH_SHAPE='{"hosts":1,"each":4,"cores":1,"boxes":"none","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":1,"each":4,"cores":1,"boxes":"none","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20

@@ -15,8 +15,9 @@ scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part node
 export FIRST_NODE=$(head -n 1 nodes)
 
 # step 0: openmpi single files, 4 ranks on 2 hosts
-export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"rank","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"rank","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
@@ -26,8 +27,9 @@ exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 -
   sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task ch-run --bind=/lustre/collbench --set-env /img/openmpi -- python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi multi files, 4 ranks on 2 hosts
-export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"host","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"host","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
@@ -36,8 +38,9 @@ exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 -
   sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; export COLLBENCH_CONTAINER=c$SLURM_NODEID; exec "$@"' task ch-run --join --join-ct=2 --bind=/lustre/collbench --set-env /img/openmpi -- python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv
 
 # step 2: openmpi host, 4 ranks on 2 hosts
-export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20

@@ -16,8 +16,9 @@ scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part node
 export FIRST_NODE=$(head -n 1 nodes)
 
 # step 0: openmpi multi files, 4 ranks on 2 hosts
-export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":4,"boxes":"host","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":4,"boxes":"host","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20

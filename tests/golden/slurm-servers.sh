@@ -28,8 +28,9 @@ scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET
 export FIRST_NODE=$(head -n 1 nodes)
 
 # step 0: openmpi multi files, 1 server and 2 workers on 3 hosts
-export COLLBENCH_SHAPE='[{"hosts":1,"each":1,"cores":2,"boxes":"host","crowded":false},{"hosts":2,"each":1,"cores":2,"boxes":"host","crowded":false}]'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='[{"hosts":1,"each":1,"cores":2,"boxes":"host","crowded":false},{"hosts":2,"each":1,"cores":2,"boxes":"host","crowded":false}]'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
@@ -40,8 +41,9 @@ exec srun --job-name=collbench-RUN-0 --het-group=0 --kill-on-bad-exit=1 --nodes=
   sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; export COLLBENCH_CONTAINER=c$SLURM_NODEID; exec "$@"' task python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi multi files, 1 server and 2 workers
-export COLLBENCH_SHAPE='{"hosts":1,"each":3,"cores":2,"boxes":"host","crowded":false}'
 export OMP_NUM_THREADS=1
+export COLLBENCH_OWN_VARIABLES=OMP_NUM_THREADS
+export COLLBENCH_SHAPE='{"hosts":1,"each":3,"cores":2,"boxes":"host","crowded":false}'
 export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20

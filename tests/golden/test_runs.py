@@ -86,6 +86,7 @@ COMMANDS = {
     "show-qperf-host.txt": "show results/qperf-host",
     "compare-qperf-host.txt": "compare results/qperf-host --by process",
     "show-storage.txt": "show results/storage",
+    "compare-storage-workloads.txt": "compare results/storage-workloads --by policy",
     "compare-storage-policy.txt": "compare results/storage --by policy --style csv",
     "show-h100-nccl.txt": "show results/h100-nccl",
     "compare-h100-nccl.txt": "compare results/h100-nccl --by backend",

@@ -166,8 +166,10 @@ def test_outcomes_travel_between_processes() -> None:
 
 def test_processes_are_told_their_world_and_one_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
     found = on_all(2, lambda rank, peers: peers.variables())
+    assert [(one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in found] == [("0", "2"), ("1", "2")]
     assert [one["RANK"] for one in found] == ["0", "1"]
     assert {one["WORLD_SIZE"] for one in found} == {"2"}
     assert {one["MASTER_ADDR"] for one in found} == {"127.0.0.1"}

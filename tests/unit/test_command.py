@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ from collbench import workloads
 from collbench.cli import measure
 from collbench.cli.launch import launch_command
 from collbench.errors import PlanError, RequestError
+from collbench.launch.expansion import with_threads
 from collbench.launch.overrides import check_overrides, overrides_of
+from collbench.machine.launcher import OWN
 from collbench.report.numbers import Units, printed_value, rate_unit
 from collbench.run.cases import program_cases
 from collbench.schema.case import Case
@@ -97,7 +100,8 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
         {"command": ["./app"], "files": [str(here / "data" / "app")]}, {"command": "true", "files": "none"},
         {"command": "x" * 600}, {"command": "true", "unit": "s"}, printing | {"metric": "("},
         printing | {"metric": "x"}, printing | {"unit": ""}, printing | {"better": "higher"},
-        printing | {"better": "more"}, {"command": "true", "times": 3}, here=here,
+        printing | {"better": "more"}, {"command": "true", "times": 3}, printing | {"unit": "sec"},
+        {"command": "true", "check": "x" * 600}, {"command": ["./app", "caf\udce9"]}, {"name": "command"}, here=here,
     )  # fmt: skip
     golden("commands-refused.txt", "".join(f"{line}\n" for line in lines))
 
@@ -134,6 +138,8 @@ def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: fl
         ("", r"(\d)", "s"), ("none", r"(\d)", "s"), ("fast", r"(\w+)", "s"), ("3 ms", r"(\d)", "s"),
         ("3 GB/s", r"(\d)", "MB/s"), ("3 kimages/s", r"(\d)", "images/s"), ("3 min", r"(\d)", "MB/s"),
         ("0 s", r"(\d)", "s"), ("1,5 s", r"(\S+)", "s"), ("x . s", r"x (\S)", "s"),
+        ("3 GB", r"(\d)", "MB"), ("1.2 Gops/s", r"([\d.]+)", "Mops/s"), ("12 µs", r"(\d+)", "ms"),
+        ("1.4 ns", r"([\d.]+)", "ns"), ("1e15 points", r"(\S+)", "points"),
         ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
     ],
 )  # fmt: skip
@@ -212,6 +218,30 @@ def test_what_a_command_says_though_it_succeeds_is_a_note(here: Path) -> None:
     assert any("none.txt" in note for note in record["notes"])
     _, (record,) = suite("--", "true")
     assert not any("standard error" in note for note in record["notes"])
+    _, (record,) = suite("-n", "3", "--", "sh", "-c", "echo $$ >&2")
+    assert sum("standard error" in note for note in record["notes"]) == 1
+
+
+def test_a_file_in_a_folder_is_copied_once_and_what_is_above_by_its_name(here: Path) -> None:
+    (here / "data" / "in.csv").chmod(0o444)
+    words = ("sh", "-c", "chmod 555 data; test $(find . -type f | wc -l) = 1", "data/in.csv")
+    code, (record,) = suite("--files", "data", "--", *words)
+    assert (code, record["status"]) == (0, "ok"), record
+    made = benchmark_of({"command": "true", "files": ["..", "../script.py"]}, here / "data")
+    assert files_of([made]) == (str(here), str(here / "script.py"))
+    assert [path.partition("/./")[2] for path in made["files"].split()] == [here.name, "script.py"]
+
+
+def test_an_own_number_of_threads_holds(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the user; what `launch` sets for ranks is none."""
+    monkeypatch.delenv(OWN, raising=False)
+    printing = ("--metric", r"(\d+)", "--unit", "threads", "--", "sh", "-c", "echo $OMP_NUM_THREADS")
+    for variables, threads in (({"OMP_NUM_THREADS": "77"}, 77), (with_threads({}), len(os.sched_getaffinity(0)))):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        _, (record,) = suite(*printing)
+        assert record["work"]["amount"] / record["seconds"]["p50"] == pytest.approx(threads)
+    assert with_threads({"OMP_NUM_THREADS": "2"}) == {"OMP_NUM_THREADS": "2"}
 
 
 def test_how_commands_fail_in_words(here: Path, golden: Callable[[str, str], None]) -> None:
@@ -287,7 +317,10 @@ def test_launch_takes_a_command_in_the_place_of_a_plan(here: Path, monkeypatch: 
     assert (long.iters, long.warmup, long.timeout_seconds) == (1, 0, 7200.0)
 
 
-@pytest.mark.parametrize("words", [("threads=1", "--", "true"), ("sh",), ("./app",), ("--metric", "(x)"), ("--",)])
+@pytest.mark.parametrize(
+    "words",
+    [("threads=1", "--", "true"), ("sh",), ("command", "command=true"), ("./app",), ("--metric", "(x)"), ("--",)],
+)
 def test_suite_refuses_a_command_that_is_none(here: Path, words: Sequence[str]) -> None:
     assert isinstance(CliRunner().invoke(measure.suite_command, words).exception, RequestError)
 

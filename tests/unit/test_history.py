@@ -562,6 +562,13 @@ def test_a_page_has_a_plot_for_each_cell_and_escapes_names(nightly: Nightly, tmp
     assert (amount(26_500), amount(412_000)) == ("27 kB", "0.4 MB")
 
 
+def test_two_sides_of_a_plan_have_two_names(nightly: Nightly) -> None:
+    sizes = (1 << 10, 1 << 12)
+    sides = ("old", "new")
+    nights = nightly({made_case(image="openmpi", side=side, size=size): STEP for side in sides for size in sizes})
+    assert len({cell["name"] for cell in nights.document()["cells"]}) == 4
+
+
 def test_every_change_has_a_row_with_all_and_on_the_page(nightly: Nightly, tmp_path: Path) -> None:
     nights, page = nightly({made_case(size=1024 * (1 + number)): STEP for number in range(23)}), tmp_path / "page.html"
     first, every = ([line for line in nights.history(*words).out.splitlines() if line.startswith(night(12))]

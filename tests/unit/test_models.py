@@ -521,6 +521,16 @@ def test_a_collective_slower_than_its_parts(tmp_path: Path, us: dict[str, float]
     assert [round(one.ratio.value, 6) for one in results if one.state == "violated"] in ([], [2.0])
 
 
+def test_parts_have_the_op_and_the_root_of_the_whole(tmp_path: Path) -> None:
+    parts = {operation("reduce").having(op=op): us for op, us in (("sum", 30), ("max", 90))}
+    times = (("bcast", 0, 20), ("scatter", 0, 15), ("bcast", 1, 1))
+    roots = {operation(name).having(root=root): us for name, root, us in times}
+    results = guidelines(tmp_path / "run", {operation("allreduce"): 100, **parts, **roots})
+    assert {one.rule: round(one.ratio.value, 3) for one in results if one.case["op"] in (None, "sum")} == {
+        "allreduce <= reduce + bcast": 2.0, "reduce <= allreduce": 0.3, "scatter <= bcast": 0.75,
+    }  # fmt: skip
+
+
 def test_few_launches_decide_nothing_places_are_not_mixed_and_less_data_takes_no_longer(tmp_path: Path) -> None:
     (few,) = guidelines(tmp_path / "few", {operation("gather"): 20, operation("allgather"): 10}, launches=3)
     assert few.state == "undecided"

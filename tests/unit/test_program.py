@@ -229,7 +229,7 @@ SCRIPTS = [
     "head -c 16777216 /dev/zero",  # may be printed, and is no result
     "echo '  module = Module(' >&2; kill -9 $$", "{ echo 'terminate: lost'; echo '  at step 3'; } >&2; kill -6 $$",
     "echo '  indented' >&2; exit 4", "yes", "yes >&2 & yes", "yes | head -c 9000000 >&2; exit 5",
-    "sleep 3600 & sleep 3600", "exec >&- 2>&-; sleep 3600",
+    "sleep 3600 & sleep 3600", "exec >&- 2>&-; sleep 3600", "exec setsid sleep 3600",
 ]  # fmt: skip
 
 

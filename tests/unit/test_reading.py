@@ -33,6 +33,7 @@ from collbench.errors import RunReadError, RunWriteError, in_lines
 from collbench.report.page.contents import chapter
 from collbench.report.page.figures import SamplesByLaunch, StoredSamples
 from collbench.report.page.render import html
+from collbench.report.tables import Table, csv_text, latex
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.manifest import LARGEST_MANIFEST
@@ -345,6 +346,21 @@ def test_a_name_does_not_begin_a_line(collbench: Program, stored_run: Path, tmp_
     assert not re.search(r"^\W*openmpi  ", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.parametrize("style", ["json", "table", "csv"])
+def test_a_run_whose_name_is_no_text_is_named_in_every_style(collbench: Program, tmp_path: Path, style: str) -> None:
+    run = two_policies(tmp_path / "run", "a").rename(tmp_path / "caf\udce9")
+    other = two_policies(tmp_path / "other", "a")
+    for words in (("compare", run, other), ("advise", run), ("compare", run, "--save-baseline", tmp_path / style)):
+        done = collbench(*words, *(() if "--save-baseline" in words else ("--style", style)))
+        assert done.returncode == 0, done.stderr
+    assert "caf" in (tmp_path / style).read_text(encoding="utf-8")
+
+
+def test_a_table_without_columns_is_no_tabular_of_latex() -> None:
+    assert "tabular" not in latex([Table("guidelines", (), ())])
+    assert "tabular" in latex([Table("guidelines", ("a",), (("1",),))])
+
+
 def test_latex_has_control_characters_written_out_and_compiles(collbench: Program, tmp_path: Path) -> None:
     run = two_policies(tmp_path / "run", "a\x1b[31mb\n")
     printed = collbench("compare", run, "--by", "policy", "--style", "latex").stdout
@@ -366,6 +382,11 @@ def test_a_formula_in_a_name_stays_text_in_a_spreadsheet(collbench: Program, sto
     (first, *_) = csv.DictReader(collbench("show", run, "--style", "csv").stdout.splitlines())
     assert first["image"] == '\'=HYPERLINK("http://x","y")'
     assert float(first["median_s"]) > 0
+
+
+def test_a_formula_in_a_heading_stays_text_in_a_spreadsheet() -> None:
+    heading, row = csv.reader(csv_text([Table("sides", ("=1+1", "-O3"), (("+2", "@a"),))]).splitlines())
+    assert (heading, row) == (["table", "'=1+1", "'-O3"], ["sides", "+2", "'@a"])
 
 
 @pytest.mark.parametrize("name", ["a\x07b", "\u4f60\ue000", "n" * 512])

@@ -167,10 +167,16 @@ def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> Non
     assert "every sample" not in Elements(page_of(run)).words
 
 
+GATHERED = made_case(workload="allgather")
+
 #: Runs with little in them.
 LITTLE: dict[str, dict[Case, list[Entry]]] = {
     "one option": {made_case(): [US]},
     "nothing measured": {made_case(image="a"): ["died"] * 3},
+    "nothing moved": {
+        of: [made_record(of, n, US, work=Work(amount=0 if of["size"] == 8 else 256, bus_factor=0.75)) for n in range(7)]
+        for of in (GATHERED, GATHERED.having(size=8))
+    },
     "nothing resolved": {made_case(image="a"): [0.0] * 7, made_case(image="b"): [*spread(US, 7)]},
 }
 
@@ -359,6 +365,10 @@ def test_whiskers_are_the_intervals_and_the_margin_is_a_band(painted: Painted) -
     box = axes.patches[0].get_extents().transformed(axes.transData.inverted())
     assert (box.x0, box.x1) == pytest.approx((-2.0, 2.0))
     assert axes.get_xscale() == "linear"
+
+
+def test_no_margin_is_a_margin(programs_run: Path) -> None:
+    assert "<svg" in html([chapter(observe(programs_run), {}, 0.0, suite_of=SUITES)])
 
 
 def test_far_differences_have_a_logarithmic_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

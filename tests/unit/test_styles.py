@@ -282,6 +282,23 @@ def test_a_record_that_does_not_tell_its_elements_is_a_row(run: Run) -> None:
     assert [line.split()[:2] for line in lines if not line.startswith("#")] == [[str(int(work.amount)), "N/A"]]
 
 
+def test_what_a_program_printed_is_no_latency_for_bencher(run: Run) -> None:
+    record, seconds = run.records[0], run.records[0].seconds
+    assert seconds is not None and record.work is not None
+    found = {}
+    for shown, amount in (("score", 2e6), ("number", 1e3), ("time", 1.0)):
+        printer = new_style("bencher")
+        printer.begin(run.manifest)
+        work = msgspec.structs.replace(record.work, amount=amount, unit="points", shown=shown, bus_factor=None)
+        printer.add(msgspec.structs.replace(record, work=work))
+        (metrics,) = json.loads(printer.end()).values()
+        ((name, found[shown]),) = metrics.items()
+        assert name == {"score": "throughput", "number": "value", "time": "latency"}[shown]
+        assert found[shown]["lower_value"] <= found[shown]["value"] <= found[shown]["upper_value"]
+    assert found["score"]["value"] == pytest.approx(2e6 / seconds.p50)
+    assert found["number"]["value"] == pytest.approx(1e3 * seconds.p50)
+
+
 def test_no_two_cases_share_a_name_for_bencher() -> None:
     """Of all measured runs, which have sides, storages, parameters and libraries."""
     for manifest in sorted((Path(__file__).parents[2] / "results").rglob("manifest.json")):

@@ -28,7 +28,7 @@ from collbench.analysis.papers import kinds_of
 from collbench.analysis.runs import runs_in
 from collbench.cli import launch
 from collbench.cli.plan import PaperChoice, exhibits, is_paper, plans_of
-from collbench.errors import Interrupted, PlanError
+from collbench.errors import EngineError, Interrupted, PlanError
 from collbench.launch.expansion import expand
 from collbench.launch.placement import Slot
 from collbench.machine.facts import Core, Topology, TopologyGpu
@@ -139,6 +139,11 @@ def test_all_plans_are_performed_and_judged_together(
     assert runs_in(tmp_path / "all") == [tmp_path / "all" / name for name in ("zhao2018-ps", "zhao2018-sysbench")]
     judged = here("compare", tmp_path / "all", "--against", ZHAO)
     assert judged.code == 0 and judged.out.splitlines()[0] == done.out.splitlines()[0]
+    (tmp_path / "all" / "zhao2018-ps" / "records.jsonl").write_bytes(b"")
+    without = here("compare", tmp_path / "all", "--against", ZHAO)
+    assert without.code == 0 and "zhao2018-ps: no records" in without.err
+    again = here("launch", ZHAO, "--out", tmp_path / "all")
+    assert again.code == 2 and f"--resume {tmp_path / 'all'}" in again.err
     (tmp_path / "all" / "zhao2018-ps" / "manifest.json").unlink()
     assert runs_in(tmp_path / "all") == [tmp_path / "all"], "a single one is no folder of several plans"
 
@@ -163,6 +168,21 @@ def test_a_plan_that_is_refused_leaves_the_others_and_is_continued(
     assert performed == {"zhao2018-sysbench": True, "zhao2018-ps": False}
 
 
+def test_what_was_measured_before_an_error_is_judged(
+    here: Collbench, performed: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perform: Any = launch.perform
+
+    def ending(plan: Plan, folder: Path, *more: Any) -> Any:
+        perform(plan, folder, *more)
+        raise EngineError("the engine does not answer.")
+
+    monkeypatch.setattr(launch, "perform", ending)
+    done = here("launch", ZHAO, "--out", tmp_path / "all")
+    assert done.code == 1 and done.out.startswith("zhao2018: ") and "not measured to its end" in done.err
+    assert done.err.count(f"collbench launch zhao2018 --resume {tmp_path / 'all'}") == 2
+
+
 def test_an_interrupted_paper_says_how_to_continue(
     here: Collbench, performed: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,8 +193,9 @@ def test_an_interrupted_paper_says_how_to_continue(
     done = here("launch", ZHAO, "--out", tmp_path / "all")
     assert done.code == 130 and "--resume" not in done.err
     (tmp_path / "all").mkdir()
-    done = here("launch", ZHAO, "--out", tmp_path / "all")
-    assert done.code == 130 and done.err.endswith(f"collbench launch zhao2018 --resume {tmp_path / 'all'}\n")
+    done = here("launch", ZHAO, "--launches", "9", "--out", tmp_path / "all")
+    go_on = f"collbench launch zhao2018 --resume {tmp_path / 'all'} --launches 9\n"
+    assert done.code == 130 and done.err.endswith(go_on)
     assert here("launch", ZHAO, "--resume", tmp_path / "nowhere").code == 2
 
 
@@ -182,10 +203,14 @@ def test_a_file_of_a_papers_name_is_a_plan(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     assert is_paper(XU) and not is_paper("xu2017-io")
     (tmp_path / XU).touch()
-    assert not is_paper(XU)
+    (tmp_path / ZHAO).mkdir()
+    assert is_paper(ZHAO) and not is_paper(XU)
 
 
-@pytest.mark.parametrize("words", [("plan", XU, "--order"), ("launch", XU, "--command", "true")])
+@pytest.mark.parametrize("words", [
+    ("plan", XU, "--order"), ("launch", XU, "--command", "true"), ("launch", XU, "--", "true"),
+    ("launch", XU, "--metric", "(x)"),
+])  # fmt: skip
 def test_what_does_not_go_with_a_paper(here: Collbench, words: tuple[str, ...]) -> None:
     assert here(*words).code == 2
 

@@ -316,7 +316,7 @@ def _groups(question: Question, size: AtSize, factor: str) -> list[dict[str, flo
     """Ratios of options by their value, in groups that are alike in all other factors; of equal values the fastest."""
     rest = [name for name in question.varying if name != factor]
     keys = {option: tuple(option[name] for name in rest) for option in size.options}
-    steps = {key for option, key in keys.items() if option["isolation"] or "isolation" not in rest}
+    steps = dict.fromkeys(key for option, key in keys.items() if option["isolation"] or "isolation" not in rest)
     groups: dict[tuple[str, ...], dict[str, float]] = {key: {} for key in steps}
     for option, result in size.options.items():
         for key, values in groups.items():
@@ -513,14 +513,23 @@ Candidate = tuple[str, Case, str, Cell, Sequence[Cell]]
 
 def _by_rules(cells: dict[Case, Cell]) -> Iterator[Candidate]:
     """Parts need not have an op and a root, which only some collectives have."""
-    known = {case.without(("op", "root")): cell for case, cell in cells.items() if cell.medians}
+    known = grouped((case.without(("op", "root")), cell) for case, cell in cells.items() if cell.medians)
     for collective, parts in RULES:
         over = " + ".join(parts)
         for case, cell in cells.items():
             if case.workload == collective and cell.medians:
-                measured = [known.get(case.without(("op", "root")).having(workload=part)) for part in parts]
+                like = case.without(("op", "root"))
+                measured = [_part(case, known.get(like.having(workload=part), ())) for part in parts]
                 if None not in measured:
                     yield f"{collective} <= {over}", case, over, cell, [part for part in measured if part is not None]
+
+
+def _part(case: Case, cells: Sequence[Cell]) -> Cell | None:
+    """The first cell with the op and the root of the case, as far as both have them."""
+    for cell in cells:
+        if all(None in (case[name], cell.case[name]) or case[name] == cell.case[name] for name in ("op", "root")):
+            return cell
+    return None
 
 
 def _by_size(observed: dict[Case, Cell]) -> Iterator[Candidate]:

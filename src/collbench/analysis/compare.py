@@ -195,7 +195,8 @@ def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int)
     base, other = (cpu_time(cell) or cpu_time(whole)
                    for cell, whole in ((used.base, pair.base), (used.other, pair.other)))  # fmt: skip
     comparison = replace(comparison, pair=pair, contended=contended, cpu=(base, other))
-    if not contended or min(len(used.base.medians), len(used.other.medians)) >= FEWEST:
+    refused = comparison.verdict == "not comparable" and comparison.why.kind not in ("no common blocks", "no launches")
+    if refused or not contended or min(len(used.base.medians), len(used.other.medians)) >= FEWEST:
         return comparison
     if used.base.medians and used.other.medians:
         return replace(comparison, why=comparison.why._replace(contended=contended))

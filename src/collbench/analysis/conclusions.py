@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Literal, get_args
 
-from collbench.analysis.bounds import Launches, in_order, intervals_of_sides
-from collbench.analysis.compare import MARGIN, Comparison, Reason, compare
+from collbench.analysis.bounds import ALPHA, Launches, in_order, intervals_of_sides, ratio_at_any_time
+from collbench.analysis.compare import MARGIN, Comparison, Reason, compare, not_comparable
 from collbench.analysis.estimate import FEWEST, Estimate, in_logarithms
 from collbench.analysis.launches import together
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pairs import Pair, alike
 from collbench.analysis.papers import (
     ClaimPart,
     Conclusion,
@@ -30,7 +30,7 @@ from collbench.analysis.papers import (
     Selector,
     two_devices,
 )  # fmt: skip
-from collbench.analysis.results import grouped
+from collbench.analysis.results import Cell, grouped
 
 ConclusionVerdict = Literal["holds here", "does not hold here", "unclear", "not measured"]
 VERDICTS: tuple[ConclusionVerdict, ...] = get_args(ConclusionVerdict)
@@ -358,21 +358,33 @@ def _growths(part: ClaimPart, items: Sequence[Item], cells: Iterable[Opposed]) -
     questions: dict[object, list[tuple[tuple[Item, ...], Launches]]] = {}
     for cell in cells:
         sides = (cell.base, cell.other, *_fewer(items, part, cell))
-        medians = together([item.cell for item in sides if item.cell is not None], cell.base.in_blocks)
-        if len(sides) == 4 and len(medians) >= FEWEST:
+        measured, in_blocks = [item.cell for item in sides if item.cell is not None], cell.base.in_blocks
+        medians = together(measured, in_blocks)
+        whole = len(sides) == 4 and len(medians) >= FEWEST
+        if whole and not any(_is_refused(two, in_blocks) for two in (measured[:2], measured[2:])):
             of, over = medians[:, 1] * medians[:, 2], medians[:, 0] * medians[:, 3]
             launches = in_order(over.tolist(), of.tolist())
             questions.setdefault((cell.base.run, cell.base.case.workload), []).append((sides, launches))
     evidence = []
     for members in questions.values():
-        known = intervals_of_sides([launches for _, launches in members], members[0][0][0].in_blocks)
-        for (sides, launches), (value, low, high) in zip(members, known, strict=True):
-            ratio = in_logarithms(Estimate(value, (low, high), len(launches.base)), 0.0)
+        first, each = members[0][0][0], [launches for _, launches in members]
+        if first.in_blocks and first.cell is not None and first.cell.until_decided:
+            ratios = [ratio_at_any_time(one.other, one.base, 1 - ALPHA / len(each)) for one in each]
+        else:
+            ratios = [in_logarithms(Estimate(value, (low, high), len(one.base)), 0.0) for one, (value, low, high)
+                      in zip(each, intervals_of_sides(each, first.in_blocks), strict=True)]  # fmt: skip
+        for (sides, _), ratio in zip(members, ratios, strict=True):
             verdict: ConclusionVerdict = "unclear"
             if ratio.excludes(1.0):
-                verdict = "holds here" if value < 0 else "does not hold here"
-            evidence.append(Evidence(sides, verdict, ratio, value))
+                verdict = "holds here" if ratio.value < 1 else "does not hold here"
+            evidence.append(Evidence(sides, verdict, ratio, math.log(ratio.value)))
     return evidence
+
+
+def _is_refused(sides: Sequence[Cell], in_blocks: bool) -> bool:
+    """Whether these two have no verdict, such as after wrong results."""
+    pair = Pair(sides[0], sides[1], "", "")
+    return not_comparable(pair, alike(pair, in_blocks), in_blocks) is not None
 
 
 def _fewer(items: Sequence[Item], part: ClaimPart, cell: Opposed) -> tuple[Item, ...]:

@@ -149,7 +149,7 @@ def side_of(case: Case) -> SideKey:
 
 def facts_of(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
-    sides = {side_of(case) for case in cases}
+    sides = dict.fromkeys(map(side_of, cases))
     machines = [(manifest, _of_manifest(manifest)) for manifest in observed.manifests]
     each = (machine | software(manifest, image, on_host, users, backend, side)
             for manifest, machine in machines for image, side, on_host, users, backend in sides)  # fmt: skip

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from collbench.analysis import factors
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.factors import FACTORS, MENTIONED, PYTHON, Factor, differences_of, facts_of, of_fact
+from collbench.analysis.factors import FACTORS, MENTIONED, PYTHON, Factor, differences_of, facts_of, of_fact, side_of
 from collbench.analysis.results import Cell, Way, grouped, methods
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError
@@ -156,7 +156,7 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
     pairs = opposed(observed.cells.values(), factor, _axes(ignored, observed), between)
     if not pairs:
         raise _nothing_opposed(observed, factor, between)
-    by_sides = grouped(((_side(pair.base.case), _side(pair.other.case)), pair) for pair in pairs)
+    by_sides = grouped(((side_of(pair.base.case), side_of(pair.other.case)), pair) for pair in pairs)
     checked = []
     for same in by_sides.values():
         facts = facts_of(observed, [same[0].base.case]), facts_of(observed, [same[0].other.case])
@@ -243,10 +243,6 @@ def without_partner(observed: Observed, factor: Factor, pairs: list[Pair]) -> in
 def _named(label: str, name: str) -> bool:
     """A side by its whole name, or by its policy at every step; `true` and `false` for yes and no."""
     return name in (label, label.split(" ")[0]) or SYNONYMS.get(name.lower()) == label
-
-
-def _side(case: Case) -> tuple[object, ...]:
-    return (case.where.image, case.where.side, case.where.on_host, case["backend"] or case.workload)
 
 
 def axes_by_name(*runs: Observed) -> dict[str, str]:

@@ -20,7 +20,7 @@ from collbench.analysis.pairs import Pair, listed_facts, within
 from collbench.analysis.results import Cell, grouped
 from collbench.analysis.runs import Observed
 from collbench.errors import RequestError, RunReadError
-from collbench.schema.axes import STORAGES, policy_order, step_order
+from collbench.schema.axes import AXES, STORAGES, policy_order, step_order
 from collbench.schema.case import Case, Where
 from collbench.units import counted
 
@@ -311,7 +311,10 @@ def representatives(items: Sequence[Item]) -> list[Item]:
     collectives = [
         item for item in items if item.library and item["op"] in (None, "sum") and item["affinity"] == "near"
     ]
-    collectives.sort(key=lambda item: (-(item["size"] or 0), item["driver"] != "native", item["staging"] != "pinned"))
+    collectives.sort(key=lambda item: (
+        -(item["size"] or 0), item["driver"] != "native", item["staging"] != "pinned",
+        *((item[name] != AXES[name].neutral, str(item[name])) for name in ("seccomp", "gpus", "cores", "hosts")),
+    ))  # fmt: skip
     largest = {collective["isolation"]: collective["size"] for collective in reversed(collectives)}
     axes = ("workload", "policy", "isolation", "library", "workers")
     alike = grouped((tuple(item[name] for name in axes), item) for item in collectives
@@ -380,7 +383,7 @@ def _by_place(
         if {case.where.on_host for case in of_workload.cells} == {True, False}:
             of_policy = _of_factor(of_workload, "policy", (), refused)
             beside += (opposition for opposition in of_policy if opposition.base.case.where.on_host)
-        if {case.where.affinity for case in of_workload.cells} == {"near", "far"}:
+        if {case.where.affinity for case in of_workload.cells} >= {"near", "far"}:
             far += _of_factor(of_workload, "affinity", ("near", "far"), {})
     return (grouped((_place(opposition.other.case.where), opposition) for opposition in beside),
             grouped((_place(opposition.base.case.where), opposition) for opposition in far))  # fmt: skip

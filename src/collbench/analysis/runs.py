@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from collbench.analysis.results import Builder, Cell, Extra, Facts, Origin, grouped, origin_of, some_from, usual_file
-from collbench.errors import RequestError, RunReadError, RunWriteError
+from collbench.errors import RequestError, RunReadError, RunWriteError, in_one_line
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.files import Count, FigureValue, ShortText, decode_as, is_being_written, read_whole
@@ -120,26 +120,34 @@ class Observed:
             yield NamedFile(folder, launch, name or usual_file(case.key, launch - first), n)
 
 
+def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
+    """The run at `path`, or the runs in this folder by name, and its other folders. RunReadError: it cannot be read."""
+    try:
+        if (path / "manifest.json").exists() or not path.is_dir():
+            return [path], []
+        inside = sorted(child for child in path.iterdir() if child.is_dir())
+        runs = [child for child in inside if (child / "manifest.json").is_file()]
+    except OSError as error:
+        raise RunReadError(f"{path}: {error.strerror}.") from error
+    return runs, [child for child in inside if child not in runs]
+
+
 def observe(path: Path) -> Observed:
     """The run at `path`, or the runs in this folder by name, each one launch. Raises RunReadError: it is neither."""
-    if (path / "manifest.json").exists() or not path.is_dir():
-        return gather(path, [path])
-    inside = sorted(child for child in path.iterdir() if child.is_dir())
-    folders = [child for child in inside if (child / "manifest.json").is_file()]
+    folders, others = run_folders(path)
     if not folders:
         raise RunReadError(f"{path}: neither a run nor a folder of runs (no manifest.json in it or in its folders).")
     observed = gather(path, folders)
     if len(folders) > 1:
         refuse_together((str(folder), manifest) for folder, manifest in zip(folders, observed.manifests, strict=True))
-    strange = tuple(Flaw("no manifest", child) for child in inside if child not in folders)
-    return replace(observed, flaws=observed.flaws + strange)
+    return replace(observed, flaws=(*observed.flaws, *(Flaw("no manifest", other) for other in others)))
 
 
 def runs_in(path: Path) -> list[Path]:
     """The runs in a folder of runs of several plans, by name; the path itself where it is no such folder."""
-    if (path / "manifest.json").exists() or not path.is_dir():
+    folders, _ = run_folders(path)
+    if len(folders) < 2:
         return [path]
-    folders = sorted(child for child in path.iterdir() if (child / "manifest.json").is_file())
     plans = {msgspec.json.encode(read_manifest(folder).plan, order="sorted") for folder in folders}
     return folders if len(plans) > 1 else [path]
 
@@ -286,7 +294,7 @@ def save_baseline(observed: Observed, path: Path) -> int:
                 transports=tuple(sorted(cell.transports)), contended=tuple(sorted(cell.contended)), cpu=cell.cpu,
                 repeatable=repeatable,
             ))  # fmt: skip
-    kept = Baseline(baseline=VERSION, name=observed.name, manifests=observed.manifests, cells=tuple(cells))
+    kept = Baseline(baseline=VERSION, name=in_one_line(observed.name), manifests=observed.manifests, cells=tuple(cells))
     content = msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n"
     if len(content) > LARGEST_BASELINE:
         raise RunWriteError(

@@ -28,6 +28,7 @@ from collbench.errors import RequestError, RunWriteError, in_lines
 from collbench.report import STYLES, new_style
 from collbench.report.caveats import flaw_text
 from collbench.report.tables import FORMATS, Table, csv_text, in_columns, latex, markdown, terminal
+from collbench.schema.files import escaped
 from collbench.schema.manifest import Manifest, read_manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream
@@ -59,9 +60,18 @@ def read_each(paths: Sequence[Path], of_plans: bool = False) -> list[Observed]:
 
     `of_plans`: of a folder with runs of several plans each is one of them.
     """
-    observed = [read(run) for path in paths for run in (runs_in(path) if of_plans else (path,))]
+    observed = [read(run) for path in paths for run in (_with_records(path) if of_plans else (path,))]
     refuse_same(sources(*observed))
     return observed
+
+
+def _with_records(path: Path) -> list[Path]:
+    """The runs of several plans in a folder, or the path; those that have no records are named and left out."""
+    runs = runs_in(path)
+    empty = [run for run in runs if len(runs) > 1 and next(iter(RecordStream(run)), None) is None]
+    for run in empty:
+        flags.note(f"collbench: {flaw_text(Flaw('no records', run))}.")
+    return [run for run in runs if run not in empty]
 
 
 def names(texts: Sequence[str]) -> frozenset[str]:
@@ -71,11 +81,19 @@ def names(texts: Sequence[str]) -> frozenset[str]:
 
 def print_tables(tables: Sequence[Table], document: Any, style: str) -> None:
     """Print tables in a style, or the document as JSON. CSV has no room for notes: they go to stderr."""
-    text = FORMATS[style](tables) if style != "json" else msgspec.json.format(msgspec.json.encode(document)).decode()
+    text = FORMATS[style](tables) if style != "json" else _json(document)
     sys.stdout.write(in_lines(text if text.endswith("\n") else text + "\n"))
     if style == "csv":
         for line in dict.fromkeys(line for table in tables for line in table.notes):
             flags.note(f"* {line}")
+
+
+def _json(document: Any) -> str:
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # names of files whose bytes are no text
+        encoded = msgspec.json.encode(escaped(msgspec.to_builtins(document, str_keys=True)))
+    return msgspec.json.format(encoded).decode()
 
 
 def refuse_folder(output: Path) -> None:

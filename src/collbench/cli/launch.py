@@ -55,7 +55,15 @@ from collbench.report.verdict import tables as verdict_tables
 from collbench.schema.manifest import Manifest, Until, read_manifest
 from collbench.schema.plan import Plan, check_launch_plan, load_launch_plan, named_in_errors
 from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, YardstickReading, add_hosts, append_reading, extend, refuse_unusable
+from collbench.schema.store import (
+    RecordStream,
+    RunWriter,
+    YardstickReading,
+    add_hosts,
+    append_reading,
+    extend,
+    refuse_unusable,
+)  # fmt: skip
 from collbench.units import counted
 
 MOST_COMPARED = 2000  #: More pairs of cells than these are not compared while somebody waits.
@@ -152,12 +160,17 @@ def _plan_of(options: _LaunchOptions, resume: Path | None) -> tuple[Path, Plan]:
 
 def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     """Perform the plans of a paper in turn, and judge it by their runs; 1 where a cell failed, or a plan was refused."""
-    if options.command or _keys_of_command(options):
+    typed = click.get_current_context().meta.get(COMMAND) or options.command
+    if command_benchmark(typed, options) is not None or _keys_of_command(options):
         raise RequestError("launch: give either the name of a paper or a command.")
     published = paper(reference)
     folder = options.resume or options.out or Path("results") / reference
+    if options.resume is None and not options.dry_run:
+        _refuse_begun(folder)
     if options.resume is not None and not folder.is_dir():
         raise RequestError(f"--resume {folder}: there is no such folder. Name the one that launch {reference} wrote.")
+    if not options.dry_run:
+        stats()  # the verdicts need it
     choices = plans_of(published, options)
     for line in terminal([plans_table(published, choices)]).splitlines():
         flags.note(f"# {line}")
@@ -165,7 +178,7 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
         runs, code = _perform_all(choices, folder, options)
     except (CollbenchError, KeyboardInterrupt) as error:
         if folder.is_dir():
-            error.add_note(f" To continue: collbench launch {reference} --resume {shlex.quote(str(folder))}")
+            error.add_note(f" To continue: {until.resuming(folder)}")
         raise
     if options.dry_run:
         return code
@@ -177,6 +190,12 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     return code
 
 
+def _refuse_begun(folder: Path) -> None:
+    """RequestError: there is something in the folder already."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RequestError(f"--out {folder}: is not empty. To continue the runs in it: {until.resuming(folder)}")
+
+
 def _perform_all(choices: Sequence[PaperChoice], folder: Path, options: _LaunchOptions) -> tuple[list[Path], int]:
     """The runs that measured something, and 1 where a cell failed, or a plan was refused."""
     stopping, runs, refused, code = Stopping(), list[Path](), dict[str, str](), 0
@@ -184,15 +203,17 @@ def _perform_all(choices: Sequence[PaperChoice], folder: Path, options: _LaunchO
         for choice in choices:
             if choice.expanded is None:
                 continue
+            run = folder / choice.name
             try:
-                records = _perform_one(choice, folder / choice.name, options, stopping.check)
+                records: Sequence[Record] = _perform_one(choice, run, options, stopping.check)
             except RequestError as error:
                 first = refused.setdefault(str(error), choice.name)
-                why = str(error) if first == choice.name else f"as {first}"
-                flags.note(f"collbench: {choice.name} was not measured: {why}")
-                code = 1
-                continue
-            runs += [folder / choice.name] if any(record.status == "ok" for record in records) else []
+                why, code = str(error) if first == choice.name else f"as {first}", 1
+                begun = (run / "manifest.json").exists()
+                how = f"to its end: {why} To continue: {until.resuming(folder)}" if begun else why
+                flags.note(f"collbench: {choice.name} was not measured{' ' if begun else ': '}{how}")
+                records = list(RecordStream(run)) if begun else ()
+            runs += [run] if any(record.status == "ok" for record in records) else []
             code = code or int(any(record.status == "failed" for record in records))
     return runs, code
 
@@ -389,7 +410,8 @@ def _launched(
     try:
         campaign.run_campaign(prepared, sink, done, recorded, check, wanted)
         if decider and (more := decider.finish()):
-            sink.say(f"more launches: {until.resuming(writer.directory, until='decided', launches=more)}", 0)
+            of_run = {} if purpose.resumable else {"plan": None}  # a paper was typed: the run has its plan
+            sink.say(f"more launches: {until.resuming(writer.directory, until='decided', launches=more, **of_run)}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if purpose.resumable:

@@ -33,6 +33,7 @@ from collbench.run.experiment import default_backend, perform, plan_experiment
 from collbench.run.facts_of_ranks import bind, completed
 from collbench.schema.axes import AXES, BackendSupport, Sizes, plan_keys_of
 from collbench.schema.case import ALIGNMENTS, CADENCES
+from collbench.schema.command import NAME as COMMAND_NAME
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import USUAL_CAP, Benchmark, Plan, check_plan, load_plan, named_in_errors
 from collbench.schema.record import Record
@@ -317,6 +318,8 @@ def _programs(names: Sequence[str]) -> list[Program]:
         raise RequestError(f"no benchmark is named. There are the suites {', '.join(suites)}: see collbench suite.")
     chosen: dict[str, None] = {}
     for name in names:
+        if name == COMMAND_NAME:
+            raise RequestError("a command stands after --, as in: collbench suite -- ./app --steps 100")
         if name not in suites and name not in workloads.names():
             hint = suggestion(name, (*suites, *workloads.names()))
             if "/" in name or shutil.which(name):

@@ -375,7 +375,7 @@ class PaperChoice(NamedTuple):
 
 def is_paper(text: str) -> bool:
     """Whether it names a paper; a file of this name is a plan."""
-    return text in papers() and not Path(text).exists()
+    return text in papers() and not Path(text).is_file()
 
 
 def plans_of(published: Paper, options: Options, machine: Callable[[str], Topology] | None = None) -> list[PaperChoice]:
@@ -409,7 +409,8 @@ def plans_table(published: Paper, choices: Sequence[PaperChoice]) -> Table:
         name, why = choice.unfit or ("", "")
         instead = f"in place of {name}: " if choice.expanded is not None and why else ""
         rows.append((choice.name, about(choice.expanded) if choice.expanded is not None else "not here", instead + why))
-    notes = dict.fromkeys(line for choice in choices for line in choice.preview)
+    few = (undecidable(choice.expanded) for choice in choices if choice.expanded is not None)
+    notes = dict.fromkeys((*filter(None, few), *(line for choice in choices for line in choice.preview)))
     return without_empty(Table(title, ("plan", "time", "why"), tuple(rows), tuple(notes)))
 
 

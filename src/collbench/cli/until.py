@@ -312,7 +312,7 @@ def nothing_to_decide(expanded: ExpandedPlan, resumed: RunWriter, standing: Stan
 def resuming(folder: Path, **changed: Any) -> str:
     """`collbench launch 'my plan.toml' --resume 'k 9' --site n.toml`; options that are `changed` have these values."""
     context = click.get_current_context()
-    plan = context.params["plan"]
+    plan = changed.get("plan", context.params["plan"])
     words = [str(context.command.name), *([] if plan is None else [str(plan)]), "--resume", str(folder)]
     for option in context.command.params:
         name = option.name or ""

@@ -254,11 +254,13 @@ def finished(expanded: ExpandedPlan, records: tuple[Record, ...], fixed: int = 0
     Until decided a failed launch has a record of each case that it was to measure; not in the first `fixed` blocks.
     """
     one_for_all = expanded.plan.until != "decided"
-    statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
+    # The failure of a launch does not say how it was measured; that of a case does, and its launch went on.
+    statuses = {(record.case, record.launch): "ended" if record.status == "failed" and record.how is None
+                else record.status for record in records if not record.lost}  # fmt: skip
 
     def is_done(launch: Launch) -> bool:
         expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed_case(case, launch.cell), launch.number)) for case in expected]
-        return None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded)
+        return None not in recorded or ((one_for_all or launch.number < fixed) and "ended" in recorded)
 
     return frozenset((launch.cell, launch.number) for launch in expanded.order if is_done(launch))

@@ -63,7 +63,8 @@ def run_together(
     the reference in other groups of the block, by case. Returns the worlds as they ended, or why they cannot
     live at once: then nothing was kept. Raises Interrupted, after which what was measured has been kept.
     """
-    worlds = [LiveWorld(assignment, len(assignments) - 1) for assignment in assignments]
+    cases = sum(len(assignment.expected) for assignment in assignments)  # a world lives until all are measured
+    worlds = [LiveWorld(assignment, len(assignments) - 1, cases) for assignment in assignments]
     refused, interrupted = None, None
     with contextlib.ExitStack() as stack:
         for world in worlds:
@@ -134,6 +135,8 @@ class _Conversation:
         while not world.over:
             self._check()
             if (report := world.report(LOOK)) is not None:
+                for other in self._worlds:  # progress of those that sleep, too
+                    other.reports += 1
                 if report.at not in expected or not self._goes_on(world, report):
                     world.give_up("its ranks sent an unexpected report")
                     return None

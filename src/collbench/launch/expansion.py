@@ -24,7 +24,9 @@ from collbench.launch.placement import Placement, Slot, place
 from collbench.launch.selection import describe_cores, describe_gpus
 from collbench.machine import facts
 from collbench.machine.facts import Topology, TopologyGpu
+from collbench.machine.launcher import OWN
 from collbench.run.cases import how_to_fit
+from collbench.run.child import THREADS
 from collbench.schema.axes import DTYPES, FIRST
 from collbench.schema.case import Case
 from collbench.schema.manifest import Chosen
@@ -76,6 +78,9 @@ def expand(plan: Plan, machine: Callable[[str], Topology] | None = None) -> Expa
     starting = [engine.name for engine in by_name.values() if engine.starts_ranks]
     for side in plan.sides or (None,):
         with named_sides((side,)):
+            if starting and side and plan.sides[side].environments:
+                raise PlanError(f"environments: engine {starting[0]} has those of its site file. A side can replace "
+                                "images there, and nothing else.")  # fmt: skip
             check_overrides(plan.of_sides((side,)), starting)
     ladders = {policy: engine.ladder if policies.find_policy(policy)[0].in_containers else ()
                for policy, engine in engine_by_policy.items()}  # fmt: skip
@@ -499,14 +504,15 @@ def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | 
     return f"{need}, and /dev/shm at {there}. Use {instead} ranks per container"
 
 
-#: What ranks of every engine are given, where its site says nothing else.
-OF_EVERY_RANK = {"OMP_NUM_THREADS": "1"}
+def with_threads(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of ranks of every engine: one thread each, marked as ours, where they say nothing else."""
+    return {**({} if THREADS in given else {THREADS: "1", OWN: THREADS}), **given}
 
 
 def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
-    return {**OF_EVERY_RANK, **stack.launcher.environment, **workarounds, **stack.overrides.variables}
+    return with_threads({**stack.launcher.environment, **workarounds, **stack.overrides.variables})
 
 
 def user_of(cell: LaunchCell) -> tuple[int, int]:

@@ -251,15 +251,16 @@ def without_measure(case: Case) -> Case:
 
 @dataclass(eq=False)
 class LiveWorld:
-    """A world of one launch, beside `others` or none. `failure`: it is over, and has failed.
+    """A world of one launch, beside `others` or none, which measure so many `cases` in all. `failure`: it has failed.
 
     `transport` is the one that its library printed, known at the `end`. `duets` are the turns of its cases that all
     worlds beside it completed, `broken` (`without_measure`) those that it ended without; other cases of a world in
-    turns have no record. Until `close` it may hold boxes and folders.
+    turns have no record. `reports` of any world beside it are progress. Until `close` it may hold boxes and folders.
     """
 
     assignment: LaunchTask
     others: int = 0
+    cases: int = 0
     failure: LaunchFailed | None = None
     transport: str | None = None
     over: bool = False
@@ -269,7 +270,7 @@ class LiveWorld:
     holds: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
     _quotes: bool = False  # its own words explain how it failed
-    _reports: int = 0
+    reports: int = 0
     _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _boxes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _log: Log = field(default_factory=Log)
@@ -296,9 +297,9 @@ class LiveWorld:
             self._at, of, cell = at, self.assignment, self.launch.cell
             world = world_of(self.launch, of.stack, of.placement, of.session.run, at, storage)
             opened = self._boxes.enter_context(of.session.open(world))
-            timeouts = Timeouts(limits_of(of.plan, len(of.expected), self.others))
+            timeouts = Timeouts(limits_of(of.plan, max(self.cases, len(of.expected)), self.others))
             self._job = Job(opened, self._launcher, cell.ranks, of.placement.crowded, at.relay, self._log, timeouts,
-                            lambda: written_to(at.out) + self._reports)  # fmt: skip
+                            lambda: written_to(at.out) + self.reports)  # fmt: skip
 
     def _make_folders(self) -> tuple[Folders, Storage | None]:
         of, launch = self.assignment, self.launch
@@ -378,7 +379,6 @@ class LiveWorld:
         with self._failing():
             if self._link is not None and not self.over:
                 report = self._link.report(seconds)
-        self._reports += report is not None
         return report
 
     @property

@@ -30,6 +30,7 @@ from collbench.machine import facts
 from collbench.machine.facts import sha256_of
 from collbench.registry import dockerfiles
 from collbench.run.cases import unused_parameters
+from collbench.run.child import THREADS
 from collbench.schema.manifest import Allocation, Host, Image, Library
 from collbench.schema.plan import Plan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of
@@ -100,7 +101,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, LaunchSession]) -> St
                     refuse_missing(plan, image, look)
                 vendors.setdefault(image, look.contents.vendor)
             variables = {**looks.variables, **plan.variables}
-            replaced = {*expansion.OF_EVERY_RANK, *([PRELOAD] if plan.preload else [])}  # by every launch itself
+            replaced = {THREADS, *([PRELOAD] if plan.preload else [])}  # by every launch itself
             files = {path: sha256_of_given(path) for path in (*plan.libraries, *plan.preload)}
             for (side, image), name in names.items():
                 for seen, known in ((within, inside), (beside, bare)):

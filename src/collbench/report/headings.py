@@ -214,11 +214,6 @@ def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
     return heading(common or cells[0].case, used_drivers(cells), with_ranks)
 
 
-def place_name(case: Case) -> str:
-    """Image and place of a case, whatever its side: `mpich single strict`."""
-    return f"{case.where.image or ''} {case.where.text}".strip()
-
-
 def image_and_place(case: Case) -> str:
     """Image, with the side where a plan has sides, and place of a case: `mpich single strict`."""
     return f"{software(case.where)} {case.where.text}".strip()

@@ -17,7 +17,7 @@ from collbench.analysis.factors import side_of
 from collbench.analysis.history import CellSeries, Change, Event, History, Lack, TimedRun, Trend
 from collbench.analysis.results import grouped
 from collbench.report.caveats import flaw_text
-from collbench.report.headings import apart, drivers_in, heading, place_name, size_text
+from collbench.report.headings import apart, drivers_in, heading, image_and_place, size_text
 from collbench.report.numbers import between, change, percents, span
 from collbench.report.page import render
 from collbench.report.page.render import BETTER, INK, OPEN, SERIES, WORSE, Section
@@ -46,10 +46,10 @@ class SeriesNames:
     def __init__(self, all_series: Sequence[CellSeries]) -> None:
         parts = [heading(line.case, drivers_in([line.way])).split(", ") for line in all_series]
         settings, shared = apart([words[1:] for words in parts])  # the operation is always named
-        places, machines = {place_name(line.case) for line in all_series}, {line.machine for line in all_series}
+        places, machines = {image_and_place(line.case) for line in all_series}, {line.machine for line in all_series}
         self.shared = ", ".join(shared)
         self._names = {
-            series: SeriesName(", ".join((name, *setting)), place_name(series.case) * (len(places) > 1),
+            series: SeriesName(", ".join((name, *setting)), image_and_place(series.case) * (len(places) > 1),
                                size_text(series.case), series.machine * (len(machines) > 1))
             for series, (name, *_), setting in zip(all_series, parts, settings, strict=True)
         }  # fmt: skip
@@ -292,7 +292,7 @@ def document(history: History, names: SeriesNames) -> dict[str, Any]:
                           "p_adjusted": change.after.p} for change in cell.changes]}
             for cell in history.cells
         ],
-        "environment": to_builtins(history.renewals),
+        "environment": to_builtins(history.renewals, order="deterministic"),
         "notes": caveats(history, names), "left_out": history.left_out, "doubts": list(map(flaw_text, history.flaws)),
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ from collbench.analysis.models import FEWEST_RANKS, FEWEST_SIZES, SHAPES, Fitted
 from collbench.analysis.predictions import BACKENDS, COLLECTIVE, DTYPE, Prediction, Refusal, TrainingStep
 from collbench.analysis.results import grouped, methods
 from collbench.report.caveats import cautions, each_once
-from collbench.report.headings import apart, heading, heading_key, operation, place_name, place_order, used_drivers
+from collbench.report.headings import apart, heading, heading_key, image_and_place, operation, place_order, used_drivers
 from collbench.report.headings import ranks as ranks_of
 from collbench.report.numbers import between, change, format_rate, format_us, time_scale
 from collbench.report.tables import INTERVAL, Table, more, terminal, without_empty
@@ -152,7 +152,8 @@ def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
 
 
 def _where(series: LinkSeries) -> tuple[str, str, str]:
-    return heading(series.case, used_drivers(series.cells), with_ranks=False), place_name(series.case), series.transport
+    operation_name = heading(series.case, used_drivers(series.cells), with_ranks=False)
+    return operation_name, image_and_place(series.case), series.transport
 
 
 def _point(answer: Prediction | Refusal) -> str:
@@ -294,7 +295,7 @@ def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
     """A row for each training with a column for each place; of many places a row for each. None without steps."""
     groups = _trainings(steps)
     names, shared = apart([[*operation(group[0].case).split(", "), ranks_of(group[0].case)] for group in groups])
-    places = list(dict.fromkeys(place_name(step.case) for group in groups for step in group))
+    places = list(dict.fromkeys(image_and_place(step.case) for group in groups for step in group))
     rows: list[tuple[str, ...]] = []
     for group, words in zip(groups, names, strict=True):
         name = ", ".join(part.removeprefix("network ") for part in (shared if len(groups) == 1 else words))
@@ -302,7 +303,7 @@ def step_grid(steps: Sequence[TrainingStep]) -> list[Table]:
         for step in group:  # `46.5 ms, +20 %`
             miss = "" if step.error is None else f", {change(1 + step.error)}"
             time = "-" if step.communication is None else f"{format_duration(step.communication)}{miss}"
-            texts[place_name(step.case)] = time
+            texts[image_and_place(step.case)] = time
         across = (name, *(texts.get(place, "-") for place in places))
         rows += [across] if len(places) <= MOST_PLACES else [(name, *item) for item in texts.items()]
     columns = tuple(places) if len(places) <= MOST_PLACES else ("place", "predicted")
@@ -346,7 +347,7 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
     def percent(share: float) -> str:
         return f"{share * 100:+.0f}"
 
-    columns = {"place": [place_name(step.case) for step in group],
+    columns = {"place": [image_and_place(step.case) for step in group],
                scale.heading("predicted"): column("predicted", scale.text),
                f"predicted{INTERVAL}": column("interval", lambda ends: between(ends, scale.text)),
                scale.heading("alone"): column("alone", scale.text),
@@ -360,7 +361,7 @@ def _accuracy(group: Sequence[TrainingStep]) -> Table:
 
 def step_cautions(group: Sequence[TrainingStep]) -> list[str]:
     """Why there is no prediction, and what a reader of one must know, with the places."""
-    return each_once((line, place_name(step.case)) for step in group
+    return each_once((line, image_and_place(step.case)) for step in group
                      for line in (*[f"not predicted: {_unpredicted(step)}"] * bool(step.why),
                                   *[f"not compared: {_lost(step)}"] * bool(step.lost),
                                   *(line for prediction in step.predictions

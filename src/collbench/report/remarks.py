@@ -78,7 +78,7 @@ def slowest_of(record: Record) -> tuple[str, float, str] | None:
     The usual is the median of all machines' medians. None of fewer ranks.
     """
     ranks = record.ranks
-    if ranks is None or not ranks.slowest:
+    if ranks is None or not ranks.slowest or not ranks.machines:
         return None
     usual = median(machine.p50[2] for machine in ranks.machines)
     slowest = max(ranks.machines, key=lambda machine: machine.p50[2])

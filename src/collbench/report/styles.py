@@ -11,13 +11,23 @@ import msgspec
 
 from collbench.report import headings
 from collbench.report.headings import is_program, operation, size_text
-from collbench.report.numbers import Ends, MeasuredWork, Units, between, format_rate, format_us, is_numbered, numbered
+from collbench.report.numbers import (
+    Ends,
+    MeasuredWork,
+    Units,
+    between,
+    format_rate,
+    format_us,
+    is_numbered,
+    numbered,
+    printed_value,
+)  # fmt: skip
 from collbench.report.remarks import of_records, remarks
 from collbench.report.tables import Table, csv_lines, in_columns_of, lined_up, spreadsheet_cell
 from collbench.schema.axes import AXES, DTYPES, Sizes
 from collbench.schema.case import Case
 from collbench.schema.manifest import Host, Manifest
-from collbench.schema.record import Record, Seconds
+from collbench.schema.record import Record, Seconds, Work
 from collbench.units import counted, format_size, parse_size
 
 
@@ -305,17 +315,20 @@ class JsonStyle(_Quiet):
 
 
 class BencherStyle(_Quiet):
-    """Bencher Metric Format: by case, the median of its launches in ns, between the fastest and the slowest launch.
+    """Bencher Metric Format: by case, the median of its launches, between the lowest and the highest of them.
 
-    Of a single launch the bounds are those of its interval. Cases without a time are left out.
+    Of a single launch the bounds are those of its interval. A latency is in ns; what a program printed is a throughput
+    where higher is better, else a value, in its unit. Cases that were not measured are left out.
     """
 
     def __init__(self) -> None:
         self._launches: dict[Case, list[Seconds]] = {}
+        self._works: dict[Case, Work] = {}
 
     def add(self, record: Record) -> str:
-        if record.seconds is not None:
+        if record.seconds is not None and record.work is not None:
             self._launches.setdefault(record.case, []).append(record.seconds)
+            self._works[record.case] = record.work
         return ""
 
     def end(self) -> str:
@@ -324,10 +337,19 @@ class BencherStyle(_Quiet):
         for case, launches in self._launches.items():
             medians = [seconds.p50 for seconds in launches]
             low, high = (len(launches) == 1 and launches[0].ci95) or (min(medians), max(medians))
-            value = {"value": median(medians), "lower_value": low, "upper_value": high}
+            shown = self._works[case].shown
+            ends = (high, low) if shown == "score" else (low, high)
+            values = {"value": median(medians), "lower_value": ends[0], "upper_value": ends[1]}
             name = ", ".join(filter(None, (headings.heading(case), size_text(case), headings.image_and_place(case))))
-            metrics[name] = {"latency": {key: round(seconds * 1e9, 3) for key, seconds in value.items()}}
+            metrics[name] = {_MEASURES.get(shown, "latency"): {key: self._metric(case, s) for key, s in values.items()}}
         return msgspec.json.format(msgspec.json.encode(metrics), indent=2).decode() + "\n"
+
+    def _metric(self, case: Case, seconds: float) -> float:
+        printed = printed_value(self._works[case], seconds)
+        return round(seconds * 1e9, 3) if printed is None else printed
+
+
+_MEASURES = {"score": "throughput", "number": "value"}
 
 
 # In place of the benchmarks of others: what parsers of their output expect, and one table of OSU for each operation. Of

@@ -172,7 +172,8 @@ def csv_text(tables: Iterable[Table]) -> str:
     columns = ("table", *dict.fromkeys(name for table in tables for name in table.columns))
     rows = [{"table": table.title, **dict(zip(table.columns, cells, strict=True))}
             for table in tables for cells in table.rows]  # fmt: skip
-    return csv_lines([columns, *([spreadsheet_cell(row.get(name, "")) for name in columns] for row in rows)])
+    lines = [columns, *([row.get(name, "") for name in columns] for row in rows)]
+    return csv_lines(map(spreadsheet_cell, line) for line in lines)
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
@@ -214,10 +215,11 @@ def latex(tables: Iterable[Table]) -> str:
         width = sum(max(map(len, cells), default=0) for cells in columns.values())
         size = "small" if width <= _LATEX_WIDTH else "footnotesize"
         notes = "".join(f"% {_latex(' '.join(note.split()))}\n" for note in table.notes)
+        rules = f"\\toprule\n{body}\\bottomrule\n"
+        tabular = f"\\begin{{tabular}}{{@{{}}{'l' * len(columns)}@{{}}}}\n{rules}\\end{{tabular}}\n"
         parts.append(
             f"\\begin{{table}}\n\\caption{{{_latex(caption)}}}\n\\{size}\\setlength{{\\tabcolsep}}{{3pt}}\n"
-            f"\\begin{{tabular}}{{@{{}}{'l' * len(columns)}@{{}}}}\n\\toprule\n{body}\\bottomrule\n\\end{{tabular}}\n"
-            f"{notes}\\end{{table}}\n"
+            f"{tabular if columns else ''}{notes}\\end{{table}}\n"
         )
     return "\n".join(parts)
 

@@ -215,7 +215,7 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
     lines = [*caveats.failed(cells), *_refused(comparisons), *remarks(comparisons)]
     shown = len(lines) if every else MOST_LINES
     grid = Table("", (), ()) if every else _grid(comparisons)
-    common = [_common(comparisons)] if comparisons else []
+    common = [_common(comparisons), *([] if every else _labels(comparisons)[2])] if comparisons else []
     unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
     deciding = [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
     notes = (*common, *grid.notes, *lines[:shown],
@@ -281,7 +281,7 @@ def _ratio(comparison: Comparison) -> float:
 
 def _attributes(comparisons: Sequence[Comparison]) -> dict[str, dict[int, str]]:
     """By column what tells cells apart, as image, side of the plan, operation, size; of these what varies."""
-    labels, _ = _labels(comparisons)
+    labels, *_ = _labels(comparisons)
     short = [label.partition(" ")[0] for label in labels]
     sides, names = headings.side_column([comparison.pair for comparison in comparisons])
     columns = {
@@ -341,11 +341,11 @@ SortedRow = tuple[float, tuple[str, ...]]
 def _rows(
     comparisons: Sequence[Comparison], columns: Mapping[str, Mapping[int, str]], sizes: Sequence[str]
 ) -> list[SortedRow]:
-    """Each with the largest difference that is known in it (the logarithm of a ratio)."""
+    """Each with the largest difference that is known in it (the logarithm of a ratio; -1: none is)."""
     keyed = ((tuple(values[id(comparison)] for values in columns.values()), comparison) for comparison in comparisons)
     return [
-        (max(abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster") else 0.0
-             for comparison in alike),
+        (max(abs(math.log(_ratio(comparison))) if comparison.verdict in ("slower", "faster")
+             else 0.0 if comparison.verdict == "same" else -1.0 for comparison in alike),
          (*key, *("; ".join(cell_text(comparison) for comparison in alike if not sizes or _size(comparison) == size)
                   or "-" for size in (sizes or ("",)))))
         for key, alike in grouped(keyed).items()
@@ -373,7 +373,7 @@ def cell_text(comparison: Comparison) -> str:
 
 def _common(comparisons: Sequence[Comparison]) -> str:
     """What all cells have in common, and how many launches of each side are used."""
-    _, shared = _labels(comparisons)
+    _, shared, _ = _labels(comparisons)
     used = sorted({number for comparison in comparisons for number in comparison.launches})
     launches = f"{used[0]} to {used[-1]} launches" if len(used) > 1 else counted(used[0], "launch", "launches")
     at_once = max(comparison.sizes for comparison in comparisons)
@@ -381,12 +381,23 @@ def _common(comparisons: Sequence[Comparison]) -> str:
     return f"{shared}{', ' if shared else ''}{launches} a side{held}"
 
 
-def _labels(comparisons: Sequence[Comparison]) -> tuple[list[str], str]:
-    """What is measured in each cell, without what is the same in all of them; and that."""
+def _labels(comparisons: Sequence[Comparison]) -> tuple[list[str], str, list[str]]:
+    """What is measured in each cell; what is the same in all cells; and in all cells of one of several benchmarks.
+
+    The latter are lines (`fio: bs 4096, depth 1`), and like what is the same in all in no name of a cell.
+    """
     pairs = [comparison.pair for comparison in comparisons]
     texts = [headings.heading_of((pair.base, pair.other), headings.common_case(pair)) for pair in pairs]
     named, shared = headings.apart([text.split(", ") for text in texts])
-    return list(map(", ".join, named)), ", ".join(shared)
+    lines, workloads = list[str](), [pair.base.case.workload for pair in pairs]
+    for workload in dict.fromkeys(workloads) if len(set(workloads)) > 1 else ():
+        places = [place for place, of in enumerate(workloads) if of == workload]
+        own, same = headings.apart([named[place][1:] for place in places])
+        if same and headings.is_program(pairs[places[0]].base.case):
+            lines.append(f"{workload}: {', '.join(same)}")
+            for place, words in zip(places, own, strict=True):
+                named[place] = [*named[place][:1], *words]
+    return list(map(", ".join, named)), ", ".join(shared), lines
 
 
 def _size(comparison: Comparison) -> str:

@@ -24,6 +24,8 @@ from collbench.machine.launcher import own_names
 from collbench.units import format_duration
 from collbench.workloads.protocol import SKIPPED
 
+THREADS = "OMP_NUM_THREADS"
+
 #: Interval (s) at which signals are checked: after SIGTERM the watchdog gives the main thread 0.1 s.
 TICK = 0.05
 
@@ -58,13 +60,13 @@ class Finished:
 
 def execute(
     argv: Sequence[str], limit: float, go_on: Callable[[], None], folder: Path | None = None,
-    variables: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None, own_threads: bool = False,
 ) -> Finished:  # fmt: skip
     """Run a program to its end, within `limit` seconds, in a folder, with these variables besides its environment.
 
     `go_on` is called every now and then meanwhile; what it raises ends the program. Its process group is killed at the
     end in any case, and when this process dies. Its locale is C, for English messages and decimal points. A BLAS or an
-    OpenMP program has as many threads as this process has cores.
+    OpenMP program has as many threads as this process has cores; with `own_threads` as OMP_NUM_THREADS says, if set.
 
     Raises:
         ProgramFailed: it cannot be started, does not end with 0, takes too long, or prints too much.
@@ -73,13 +75,14 @@ def execute(
     variables, name = variables or {}, _name_of(argv)
     of_ranks = own_names()
     inherited = {name: value for name, value in os.environ.items() if name not in of_ranks}
-    threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
+    if not own_threads or THREADS not in inherited:
+        inherited[THREADS] = str(len(os.sched_getaffinity(0)))
     with _guarded_group() as group:
         began = time.monotonic()
         try:
             process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=group,
-                env={**inherited, **threads, **variables, "LC_ALL": "C"}, cwd=folder,
+                env={**inherited, **variables, "LC_ALL": "C"}, cwd=folder,
             )  # fmt: skip
         except OSError as error:
             raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
@@ -87,8 +90,9 @@ def execute(
             try:
                 _wait(process, pipes, name, limit, began + limit, go_on)
             finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(group, signal.SIGKILL)  # its leader is not reaped yet, so the number is still its own
+                for number in (group, process.pid):  # it may lead a group of its own; neither is reaped yet
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(number, signal.SIGKILL)
                 _, status, usage = os.wait4(process.pid, 0)
                 wall = time.monotonic() - began
                 process.returncode = code = os.waitstatus_to_exitcode(status)
@@ -177,8 +181,6 @@ class _Pipes:
 
     def read(self, wait: float) -> None:
         """Read what the pipes hold, waiting at most `wait` seconds for it. ProgramFailed: it is too much."""
-        if not self._ready.get_map():
-            time.sleep(wait)
         for key, _ in self._ready.select(wait):
             if key.fd == self._end:
                 continue
@@ -223,7 +225,7 @@ def working_folder(parent: str | None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         _HELD.discard(folder)
         os.close(lock)
 
@@ -232,7 +234,17 @@ def remove_held() -> None:
     """Remove the folders of this process, which ends without leaving their contexts."""
     for folder in tuple(_HELD):
         for _ in range(_TRIES):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """With the folders in it that a program made read-only."""
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made(parent: str | None) -> tuple[Path, int]:
@@ -264,6 +276,6 @@ def remove_abandoned(parent: Path) -> None:
             try:
                 if os.fstat(opened).st_uid == os.getuid():
                     fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
+                    _remove(folder)
             finally:
                 os.close(opened)

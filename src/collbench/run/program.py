@@ -25,7 +25,7 @@ from collbench.bindings import spec
 from collbench.bindings.spec import Session, World, WorldSettings, allgather, first_value
 from collbench.errors import BackendUnavailable, Interrupted, RequestError
 from collbench.machine import cgroup, launcher
-from collbench.machine.facts import ContentionMeter, Stretch
+from collbench.machine.facts import ContentionMeter, Stretch, machine_id
 from collbench.run import facts_of_ranks
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute, working_folder
 from collbench.run.facts_of_ranks import ranks_of
@@ -146,8 +146,12 @@ class Peers:
                 free.bind(("", 0))
                 port = str(free.getsockname()[1])
         port = self.decided(port)
+        machines = allgather(self.world, machine_id())
+        here = [number for number, machine in enumerate(machines) if machine == machines[self.world.rank]]
+        local = {"LOCAL_RANK": str(here.index(self.world.rank)), "LOCAL_WORLD_SIZE": str(len(here))}
         return {
-            "RANK": rank, "LOCAL_RANK": os.environ.get("LOCAL_RANK", rank), "WORLD_SIZE": str(self.world.size),
+            "RANK": rank, "WORLD_SIZE": str(self.world.size),
+            **{name: os.environ.get(name, value) for name, value in local.items()},
             "MASTER_ADDR": address, "MASTER_PORT": port, "OMP_NUM_THREADS": str(self.threads),
             "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's store knows our ranks, not their processes
         }  # fmt: skip
@@ -339,6 +343,7 @@ class ProgramRun:
 
     def _execute_here(self, times: int, variables: Mapping[str, str]) -> Finished:
         self._untimed("before", self.program.before)
+        self.doing(f"{self.case.title}: executing")
         return self._start(self._ask("argv", lambda: self.program.argv(self.case.case, times)), variables)
 
     def _take(self, finished: Finished, times: int) -> None:
@@ -350,8 +355,9 @@ class ProgramRun:
         for name, seconds in self._samples(finished, times).items():
             done.samples.setdefault(name, []).extend(seconds)
         done.notes |= dict.fromkeys(self._read(lambda: program.notes(output)))
-        if program.notes_stderr and finished.error:
-            done.notes[f"exit code 0, but standard error ends with: {finished.error}"] = None
+        said = "exit code 0, but standard error ends with: "
+        if program.notes_stderr and finished.error and not any(note.startswith(said) for note in done.notes):
+            done.notes[said + finished.error] = None
         self._keep_largest(lambda: program.figures(case, output))
         done.repeatable |= self._finite(lambda: program.repeatable(case, output))
         done.messages = self._read(lambda: tuple(program.messages(case, output)))
@@ -368,7 +374,7 @@ class ProgramRun:
 
     def _start(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Finished:
         go_on = self.peers.listening(self.case.title)
-        finished = execute(argv, self.plan.timeout_seconds, go_on, self.folder, variables)
+        finished = execute(argv, self.plan.timeout_seconds, go_on, self.folder, variables, self.program.own_threads)
         self.done.all = _sum(self.done.all, finished)
         return finished
 

@@ -25,7 +25,7 @@ def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
     Files that its words name, as `script.py` or `data/in.csv`, are needed too. Each is copied to the same relative
     path in the folder of the command. Raises PlanError: no command, words that are none, or a file that does not exist.
     """
-    command, files = table["command"], _listed(table.get("files", ()), "files")
+    command, files = table.get("command", ""), _listed(table.get("files", ()), "files")
     try:
         words = shlex.split(command) if isinstance(command, str) else _listed(command, "command")
     except ValueError as error:
@@ -42,9 +42,16 @@ def benchmark_of(table: Mapping[str, Any], here: Path) -> dict[str, Any]:
         raise PlanError(f"files: two would be {twice} in the folder of the command. Rename one.")
     given = {"command": shlex.join(["sh", "-c", command] if isinstance(command, str) else words),
              "files": shlex.join(paths)}  # fmt: skip
-    if long := next((key for key, text in given.items() if len(text) > LONGEST), None):
+    texts = {key: text for key, text in {**table, **given}.items() if isinstance(text, str)}
+    if odd := next((key for key, text in texts.items() if "\0" in text or not _is_unicode(text)), None):
+        raise PlanError(f"{odd} {texts[odd]!r}: has bytes that are no UTF-8, which no record can hold.")
+    if long := next((key for key, text in texts.items() if len(text) > LONGEST), None):
         raise PlanError(f"{long}: longer than {LONGEST} letters. Put it into a script, or name a folder.")
     return {**table, "name": NAME, **given}
+
+
+def _is_unicode(text: str) -> bool:
+    return text.encode(errors="replace").decode() == text
 
 
 def _exists(path: Path) -> bool:
@@ -58,8 +65,10 @@ def _is_below(word: str) -> bool:
 
 def _marked(here: Path, file: str) -> str:
     """The path of a file, with the mark: a link keeps its name."""
-    path = here.absolute() / file
-    place = Path(file) if _is_below(file) else Path(path.name or path.resolve().name)
+    path, below = here.resolve() / file, _is_below(file)
+    if not below:  # a container has no folder that `..` could leave
+        path = path.resolve() if path.name in ("", "..") else path.parent.resolve() / path.name
+    place = Path(file) if below else Path(path.name)
     return f"{str(path).removesuffix(str(place)).rstrip('/')}{MARK}{place}"
 
 
@@ -87,6 +96,10 @@ def with_commands(document: dict[str, Any], here: Path) -> dict[str, Any]:
     benchmarks = document.get("benchmarks")
     if not isinstance(benchmarks, list):
         return document
-    made = [benchmark_of(table, here) if isinstance(table, dict) and "command" in table and
-            table.get("name", NAME) == NAME else table for table in benchmarks]  # fmt: skip
+    made = [benchmark_of(table, here) if isinstance(table, dict) and _is_command(table) else table
+            for table in benchmarks]  # fmt: skip
     return {**document, "benchmarks": made}
+
+
+def _is_command(table: Mapping[str, Any]) -> bool:
+    return bool(table.get("name", NAME if "command" in table else "") == NAME)

@@ -84,7 +84,7 @@ def decode_plain(content: bytes) -> Any:
     """
     try:
         document = msgspec.json.decode(content)
-        return document if is_plain(content) else _plain(document)
+        return document if is_plain(content) else escaped(document)
     except RecursionError as error:
         raise msgspec.DecodeError(TOO_DEEP) from error
 
@@ -99,13 +99,14 @@ def decode_as(content: bytes, kind: type[T]) -> T:
     return msgspec.convert(decode_plain(content), kind, str_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def escaped(value: Any) -> Any:
+    """Lists, tables and texts of JSON with the control characters in texts and keys escaped."""
     if isinstance(value, str):
         return in_one_line(value)
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [escaped(item) for item in value]
     if isinstance(value, dict):
-        return {in_one_line(name): _plain(item) for name, item in value.items()}
+        return {in_one_line(name): escaped(item) for name, item in value.items()}
     return value
 
 

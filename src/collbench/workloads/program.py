@@ -101,6 +101,7 @@ class Program:
     distributed: bool = False
     reporter: int | None = None
     notes_stderr: bool = False
+    own_threads: bool = False
     takes_turns: Callable[[Case], bool] = lambda case: False
     slices: Callable[[str], Stretch | None] = lambda output: None
     servers: str = ""

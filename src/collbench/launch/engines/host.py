@@ -95,9 +95,10 @@ class HostWorld:
     started: list[HostProcess] = field(default_factory=list)
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
-        path = f"{Path(self.world.stack.reference) / 'bin'}:{os.environ.get('PATH', '')}"
+        variables = {**environment_of(self.world), **environment}
+        path = f"{Path(self.world.stack.reference) / 'bin'}:{variables.get('PATH', os.environ.get('PATH', ''))}"
         program = shutil.which(argv[0], path=path) or argv[0]  # an MPI of the system has its launcher elsewhere
-        process = job.execute((program, *argv[1:]), {**environment_of(self.world), **environment, "PATH": path}, log)
+        process = job.execute((program, *argv[1:]), variables | {"PATH": path}, log)
         self.started.append(process)
         return process
 

@@ -64,10 +64,10 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
         figures.append(draw(f"{name}-time-{number}", f"{title}: time{each_of(works)} against size{part}",
                             f"Median of launch medians; both axes logarithmic.{notes}",
                             partial(_paint_curves, series=lines)))  # fmt: skip
-        if unit and any(amounts.values()):
-            rates = {label: [(size, amounts[size] / time, ends and (amounts[size] / ends[1], amounts[size] / ends[0]))
-                             for size, time, ends in line if amounts[size] > 0]
-                     for label, line in lines.items()}  # fmt: skip
+        rates = {label: [(size, amounts[size] / time, ends and (amounts[size] / ends[1], amounts[size] / ends[0]))
+                         for size, time, ends in line if amounts[size] > 0]
+                 for label, line in lines.items()}  # fmt: skip
+        if unit and any(len(line) > 1 for line in rates.values()):
             figures.append(draw(f"{name}-rate-{number}", f"{title}: {kind} against size{part}",
                                 f"{numerator} over the median; higher is better.{notes}",
                                 partial(_paint_curves, series=rates, axis=f"{kind} ({unit})")))  # fmt: skip
@@ -360,6 +360,8 @@ def strips(stored: StoredSamples, question: Question, name: str, title: str) -> 
     figures = []
     for number, size in enumerate(question.sizes[:: -(-len(question.sizes) // MOST_STRIPS)]):
         cells = question.cells[size]
+        if any(cell.work.shown in ("score", "number") for cell in cells.values()):
+            continue  # its seconds are no times
         kept = stored.of({question.name(option): cells[option].case for option in in_place_order(cells)})
         if not kept.samples:
             continue

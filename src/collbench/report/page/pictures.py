@@ -228,7 +228,7 @@ def benchmarks(rows: Sequence[BenchmarkRow], margin: float, title: str, name: st
     entries, percent = [row.entry for row in rows], margin * 100
     values = [value for entry in entries if entry is not None and entry.value is not None
               for value in (entry.value, *(entry.ends or ()))]  # fmt: skip
-    log = max(map(abs, values), default=0.0) > 2 * LINEAR * percent
+    log = 0 < 2 * LINEAR * percent < max(map(abs, values), default=0.0)
     caption = (
         f"Positive: slower. Whiskers: 95 % interval; grey band: the margin, ±{percent:g} %. Triangle to the right: "
         "slower; to the left: faster; square: the same, within the margin; circle: unclear."

@@ -90,8 +90,8 @@ class FortranBlas:
 
     def threads(self, number: int) -> int:
         """Use so many threads. Returns how many it will use."""
-        if not self._has("openblas_set_num_threads"):
-            return 1
+        if not self._has("openblas_set_num_threads"):  # others read OMP_NUM_THREADS when they are loaded
+            return number if any(map(self._has, KINDS)) else 1
         self._function("openblas_set_num_threads")(ctypes.c_int(number))
         return int(self._function("openblas_get_num_threads")())
 

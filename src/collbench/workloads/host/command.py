@@ -35,7 +35,13 @@ SECONDS_PER_UNIT = 1e-3
 
 #: A number as programs print it; the word behind it may be its unit.
 NUMBER = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)?\.?\d*(?:[eE][-+]?\d+)?"
-_WORD = re.compile(r"[ \t]*([A-Za-zµ%][\w/%]*)")
+_WORD = re.compile(r"[ \t]*([A-Za-zµμ%][\w/%]*)")
+
+#: Words for units of time that are none of `TIMES`.
+_OTHER_TIMES = re.compile(r"[mnuµμ]?s(ec(ond)?s?)?|min(ute)?s?|h(ou)?rs?", re.IGNORECASE)
+
+#: The shortest time (s) that whole nanoseconds keep to 1 %.
+SHORTEST = 50e-9
 
 SEARCH = 5.0  #: Longest search for a metric in an output (s).
 
@@ -59,6 +65,8 @@ def refuses(case: Case) -> str | None:
         return f"metric has {groups} groups; put parentheses around the number, and nothing else"
     if not unit:
         return f"metric needs a unit: a time ({', '.join(TIMES)}), a rate such as MB/s, or a word of yours"
+    if not better and unit not in TIMES and _OTHER_TIMES.fullmatch(unit):
+        return f"unit {unit} is none of the times {', '.join(TIMES)}; write one of them, or say which is better"
     return f"better is higher, and its unit {unit} is a time" if better == "higher" and unit in TIMES else None
 
 
@@ -92,9 +100,14 @@ def seconds(case: Case, output: str) -> float:
     value = float(number.replace(",", "").replace("_", ""))
     if not value > 0.0:
         raise Unreadable(f"metric {metric!r} is {number}; a time or a rate is above 0")
-    if unit in TIMES:
-        return value * TIMES[unit]
-    return value * SECONDS_PER_UNIT if case["better"] == "lower" else SCORED_UNITS / value
+    if unit in TIMES or case["better"] == "lower":
+        kept = value * TIMES.get(unit, SECONDS_PER_UNIT)
+    else:
+        kept = SCORED_UNITS / value
+    if kept < SHORTEST:
+        way = "give it the unit ns/op, say, with better lower" if unit in TIMES else "print it in another unit"
+        raise Unreadable(f"printed {number} {unit}, of which a record cannot hold 1 %; {way}")
+    return kept
 
 
 @contextlib.contextmanager
@@ -118,8 +131,9 @@ def _limited(error: Exception) -> Iterator[None]:
 
 def _is_other_unit(word: str, unit: str) -> bool:
     """Whether a word is a unit that a number of this unit may not be in: `GB/s` or `kB/s` for `MB/s`."""
-    alike = {f"{prefix}{unit}" for prefix in _PREFIXES} | {unit.removeprefix(prefix) for prefix in _PREFIXES if prefix}
-    return word in TIMES or word in alike or word.endswith(("B/s", "FLOP/s"))
+    word = re.sub("[µμ]", "u", word)
+    mine, others = ({text.removeprefix(prefix) for prefix in _PREFIXES} - {""} for text in (unit, word))
+    return word != unit and (word in TIMES or bool(mine & others) or word.endswith(("B/s", "FLOP/s")))
 
 
 def _files(case: Mapping[str, Any] | Case) -> list[str]:
@@ -129,11 +143,13 @@ def _files(case: Mapping[str, Any] | Case) -> list[str]:
 
 def _copies(case: Case) -> Sequence[SideCommand]:
     """A folder with copies of the files alone: an execution changes no original, and the next one does not see it."""
-    steps = ["find . -mindepth 1 -delete"]
-    for path in _files(case):
+    steps, files = ["chmod -R u+rwX .", "find . -mindepth 1 -delete"], _files(case)
+    for path in files:
+        if any(path.startswith(f"{other}/") for other in files):
+            continue  # it is copied with its folder
         place = Path(path.partition(MARK)[2])
-        steps.append(f"mkdir -p {shlex.quote(str(place.parent))}")
-        steps.append(f"cp -RL {shlex.quote(path)} {shlex.quote(str(place))}")
+        steps.append(f"mkdir -p -- {shlex.quote(str(place.parent))}")
+        steps.append(f"cp -RL -- {shlex.quote(path)} {shlex.quote(str(place))}")
     return (SideCommand(("sh", "-c", " && ".join(steps)), title="files"),)
 
 
@@ -181,7 +197,7 @@ def _among(program: str, files: Sequence[str]) -> bool:
 
 WORKLOAD = _Command(
     name="command", title="Command", summary="a command of yours: the time that it takes, or a number that it prints",
-    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True, notes_stderr=True,
+    measures=(_Result("result", lambda case: 1.0),), repeated=True, scratch=True, notes_stderr=True, own_threads=True,
     argv=lambda case, times: shlex.split(case["command"]), parse=lambda output: {}, verify=lambda case, output: 0,
     elapsed=lambda case, output: 0.0, refuses=refuses, lacks=_lacks, before=_copies, after=_check,
     axes=(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -185,6 +186,7 @@ RUNS = {"dgemm": dgemm, "linpack": linpack}
 def main() -> None:
     """Print the result as JSON, with the library that it used; exit code 77 where that cannot be used."""
     flags = arguments(__doc__, WORKLOADS)
+    os.environ["OMP_NUM_THREADS"] = str(flags.threads)
     try:
         blas = opened(flags.blas)
     except Unusable as error:

@@ -164,7 +164,8 @@ def allowed_calls(engine: Docker, image: ImageRef) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
     _, output = ask(engine, image, ("python", "-m", "collbench.machine.attach_probe"))
     try:
-        errors = msgspec.json.decode(output.strip(), type=dict[str, dict[str, int | None]])["plain"]
+        last = output.strip().rpartition("\n")[2]  # an image's entry point may print something before
+        errors = msgspec.json.decode(last, type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
         return frozenset()
     return frozenset(name for name, key in (("process_vm_readv", "readv"), ("kcmp", "kcmp")) if errors.get(key) == 0)
@@ -365,7 +366,7 @@ def prepare(text: str, recipe: Recipe, other: str | None = None) -> ImageBuild:
         raise RequestError(f"image {dockerfile}: has no line ARG BASE=IMAGE. Add it, and begin with FROM ${{BASE}}.")
     files, arguments = context_files(dockerfile, recipe), arguments_of(dockerfile, recipe)
     command = command_again(text, recipe, other)
-    base_image = recipe.base or base[1]
+    base_image = arguments.get("BASE", base[1])
     return ImageBuild(other or name, dockerfile, base_image, files, arguments, recipe.no_cache, command=command)
 
 

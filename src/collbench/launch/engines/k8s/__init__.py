@@ -101,7 +101,7 @@ class Client:
         command = self.command(*argv)
         try:
             done = subprocess.run(command, input=text, capture_output=True, text=True, errors="replace",
-                                  timeout=limit, check=False)  # fmt: skip
+                                  timeout=limit, check=False, start_new_session=True)  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EngineError(f"engine k8s: kubectl {argv[0]} does not answer ({error}).") from error
         if done.returncode != 0:
@@ -391,7 +391,9 @@ def copy(client: Client, pod: str, out: Path, everything: bool) -> None:
     names = "." if everything else " ".join(TOP)
     script = f"cd {RESULTS}/out 2>/dev/null && exec tar --ignore-failed-read -cf - {names} 2>/dev/null"
     command = client.command("exec", pod, "--container=ranks", "--", "sh", "-c", script)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:  # fmt: skip
         clock = threading.Timer(COPY, process.kill)
         clock.start()
         try:
@@ -455,11 +457,13 @@ class K8sSession:
     def close(self, at_once: bool) -> None:
         if not self._made:
             return
+        hint = f"Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
+        if at_once:
+            raise EngineError(f"Pods may be left. {hint}")
         try:
             self.client.delete(self.kinds, {RUN: self.run})
             self._made = False
         except EngineError as left:
-            hint = f"Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
             raise EngineError(f"{str(left).rstrip('.')}. {hint}") from left
 
     def look(self, plan: Plan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
@@ -481,7 +485,8 @@ class K8sSession:
         """Whether Kubernetes answers, and has run the pods of every launch so far."""
         if self.refused:
             raise EngineError(self.refused)
-        self.client.get("pods", {RUN: self.run})
+        if self.client.get("pods", {RUN: self.run}):  # of a launch that could not delete them
+            self.client.delete(self.kinds, {RUN: self.run})
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[K8sWorld]:

@@ -14,7 +14,7 @@ import msgspec
 
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import LARGE_SHM, WorldSpec
-from collbench.launch.expansion import OF_EVERY_RANK, cores_of, shape_of
+from collbench.launch.expansion import cores_of, shape_of, with_threads
 from collbench.launch.launchers import PORT, Argv
 from collbench.launch.placement import Box
 from collbench.schema.world import HOST, SHAPE
@@ -156,7 +156,7 @@ class Launchable:
     def variables(self) -> dict[str, str]:
         """What every rank shares."""
         shape = msgspec.json.encode(shape_of(self.world.cell, self.world.placement)).decode()
-        return {SHAPE: shape, **OF_EVERY_RANK, **self.world.stack.launcher.environment, **self.site.variables}
+        return with_threads({SHAPE: shape, **self.world.stack.launcher.environment, **self.site.variables})
 
 
 def merged(base: Mapping[str, Any], fragment: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,6 +308,7 @@ def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: 
     labels = {RUN: run, LAUNCH: name}
     resources = {"cpu": str(site.threads_per_core), "memory": site.memory}
     looks = container(site, "ranks", image, ("sh", "-c", _LOOK, "look", *argv), resources)
+    looks["env"] = [{"name": name, "value": value} for name, value in site.variables.items()]
     pod_template = template(site, labels | {PART: "ranks"}, {"containers": [looks]})
     return _as_job(_metadata(site, labels, driver, queued=True), {}, STAYS, pod_template)
 

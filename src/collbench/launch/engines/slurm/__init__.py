@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.errors import EngineError, LaunchFailed, LaunchLost
+from collbench.errors import EngineError, Interrupted, LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.slurm import job as jobs
 from collbench.launch.engines.slurm import script
@@ -113,7 +113,8 @@ def contents_of(
 ) -> Contents:  # fmt: skip
     """What an image or an environment holds on every node of a world that has one rank on each."""
     argv, title = probe_of(script.python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
-    step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    step = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, dict(site.variables), job.with_servers,
+                  ANSWERED)  # fmt: skip
     answers = answers_of(job, step, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
     by_node = {answer.node: answer.summary for answer in workers_first}
@@ -283,8 +284,11 @@ class SlurmSession:
         except EngineError as error:  # Slurm is away, or the folder: nothing that this launch could do about
             raise LaunchLost(str(error)) from error
         finally:
-            for step in opened.started:
-                step.end()
+            try:
+                for step in opened.started:
+                    step.end()
+            except EngineError as error:
+                raise LaunchLost(str(error)) from error
 
     def _explained(self, error: LaunchFailed, opened: SlurmWorld) -> LaunchFailed:
         """Why a launch failed, with what would help. One that ended with its job is lost.
@@ -294,7 +298,10 @@ class SlurmSession:
         """
         job, lines = opened.job, tuple(line for step in opened.started for line in step.log.lines)
         if not job.state.alive or any(sign in line for line in lines for sign in _JOB_ENDS):
-            state = job.outcome(self.check)
+            try:
+                state = job.outcome(self.check)
+            except Interrupted:  # it is heard again
+                return LaunchLost(f"Slurm job {job.number} was ending: {job.state.text}", error.log)
             if not state.alive:
                 return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
         wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")

@@ -64,11 +64,15 @@ class JobState:
 
 
 def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
-    """What a program of Slurm prints; EngineError: it is not there, fails with this message, or does not answer."""
+    """What a program of Slurm prints; EngineError: it is not there, fails with this message, or does not answer.
+
+    In a session of its own: Ctrl-C is for this process, at a safe point.
+    """
     if shutil.which(argv[0]) is None:
         raise EngineError(f"engine slurm: there is no {argv[0]} here. Run this where jobs are submitted, a login node.")
     try:
-        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, errors="replace", timeout=limit,
+                              check=False, start_new_session=True)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
     if done.returncode != 0:

@@ -18,7 +18,7 @@ import msgspec
 from collbench.errors import PlanError, suggestion
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.spec import Cluster, WorldSpec, read_site, refuse_libraries
-from collbench.launch.expansion import OF_EVERY_RANK, cores_of, each_of, parts_of, shapes_of
+from collbench.launch.expansion import cores_of, each_of, parts_of, shapes_of, with_threads
 from collbench.launch.launchers import Argv, RankLauncher
 from collbench.launch.placement import Placement
 from collbench.schema.plan import Plan
@@ -421,8 +421,8 @@ def launch_script(
 def variables_of(cell: LaunchCell, placement: Placement, launcher: RankLauncher, site: SlurmSite) -> dict[str, str]:
     shapes = shapes_of(cell, replace(placement, crowded=placement.crowded or uses_threads(site.options)))
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
-    return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **launcher.environment,
-            **({**WITHOUT_PROC_LINKS, **launcher.without_cma} if apart else {}), **site.variables}  # fmt: skip
+    without_cma = {**WITHOUT_PROC_LINKS, **launcher.without_cma} if apart else {}
+    return with_threads({SHAPE: text_of(shapes), **launcher.environment, **without_cma, **site.variables})
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:
