@@ -225,7 +225,7 @@ def test_what_a_command_says_though_it_succeeds_is_a_note(here: Path) -> None:
 def test_a_file_in_a_folder_is_copied_once_and_what_is_above_by_its_name(here: Path) -> None:
     (here / "data" / "in.csv").chmod(0o444)
     words = ("sh", "-c", "chmod 555 data; test $(find . -type f | wc -l) = 1", "data/in.csv")
-    code, (record,) = suite("--files", "data", "--", *words)
+    code, (record,) = suite("--files", "data/in.csv", "--files", "data", "--", *words)
     assert (code, record["status"]) == (0, "ok"), record
     made = benchmark_of({"command": "true", "files": ["..", "../script.py"]}, here / "data")
     assert files_of([made]) == (str(here), str(here / "script.py"))

@@ -89,6 +89,7 @@ def test_whether_memory_may_be_locked(answering: Answering, code: int, error: st
 
 @pytest.mark.parametrize(("output", "allowed"), [
     ('{"plain": {"readv": 0, "kcmp": 0}}', {"process_vm_readv", "kcmp"}),
+    ('an entry says\n{"plain": {"readv": 0, "kcmp": 0}}', {"process_vm_readv", "kcmp"}),
     ('{"plain": {"readv": 1, "kcmp": 0}}\n', {"kcmp"}), ('{"plain": {"readv": 0, "kcmp": null}}', {"process_vm_readv"}),
     ('{"plain": {"readv": -1}}', set()), ('{"other": {"readv": 0}}', set()), ("Traceback", set()),
 ])  # fmt: skip

@@ -324,6 +324,15 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
     assert (session.title, session.run, session.sweep()[1]) == ("", "host", [])
 
 
+def test_the_path_of_a_side_is_searched_on_the_host(tmp_path: Path) -> None:
+    there, log = on_host(tmp_path, reference=str(executable(tmp_path, "mpirun", 'echo "$PATH"'))), Log()
+    stack = replace(there.stack, overrides=Overrides({"PATH": "/side/bin:/usr/bin:/bin"}))
+    with HostSession(lambda: None).open(replace(there, stack=stack)) as opened:
+        process = opened.execute("localhost", ("mpirun",), {}, log)
+        wait_for(lambda: process.code is not None and log.lines)
+    assert log.lines == (f"{tmp_path}/bin:/side/bin:/usr/bin:/bin",)
+
+
 @pytest.mark.parametrize(("script", "code", "lines", "errors"), [
     ("echo out; printf 'err\\377' >&2; exit 7", 7, ["err\ufffd", "out"], ("err\ufffd",)),
     ("head -c 300000 /dev/zero | tr '\\0' x; echo; printf z", 0, ["x" * LONGEST_LINE, "z"], ()),

@@ -75,6 +75,7 @@ def test_a_second_build_of_a_recipe_is_another_image_that_knows_its_command() ->
     again = ("openmpi", "--as", "openmpi-4.1", "--cuda", "13", "--build-arg", "OPENMPI_VERSION=4.1.8")
     assert build.command[3:] == again, "without what only one machine needs"
     assert prepare("openmpi", Recipe(), "openmpi").name == "openmpi"
+    assert prepare("openmpi", Recipe(arguments=("BASE=debian:12",))).base == "debian:12"
     assert prepare_with("sshd", "mpich", Recipe()).command[3:] == ("mpich", "--with", "sshd")
 
 

@@ -522,8 +522,8 @@ def test_a_collective_slower_than_its_parts(tmp_path: Path, us: dict[str, float]
 
 
 def test_parts_have_the_op_and_the_root_of_the_whole(tmp_path: Path) -> None:
-    parts = {operation("reduce").having(op=op): us for op, us in (("sum", 30), ("max", 90))}
-    times = (("bcast", 0, 20), ("scatter", 0, 15), ("bcast", 1, 1))
+    parts = {operation("reduce").having(op=op): us for op, us in (("max", 90), ("sum", 30))}
+    times = (("bcast", 1, 1), ("bcast", 0, 20), ("scatter", 0, 15))
     roots = {operation(name).having(root=root): us for name, root, us in times}
     results = guidelines(tmp_path / "run", {operation("allreduce"): 100, **parts, **roots})
     assert {one.rule: round(one.ratio.value, 3) for one in results if one.case["op"] in (None, "sum")} == {

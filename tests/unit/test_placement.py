@@ -348,6 +348,8 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     assert finished(expanded, whole) == {(served, 0)}
     assert finished(expanded, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}
     assert finished(expanded, whole[:1]) == finished(expanded, ()) == frozenset()
+    alone = msgspec.structs.replace(whole[0], status="failed", how="blocks")
+    assert finished(expanded, (alone,)) == frozenset(), "of a case, whose launch went on"
 
 
 # The places of ranks are told by a file, which holds as many as there are ---------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -395,6 +396,10 @@ def test_a_launch_that_slurm_or_its_folder_fails_is_lost(slurm: Slurm, tmp_path:
     session = slurm.session(tmp_path / "gone")
     with pytest.raises(LaunchLost, match="gone/step-0: "), session.open(world_in(tmp_path)) as opened:
         opened.job.start("srun true", "name", Log())
+
+    silent: Any = Mock(end=Mock(side_effect=EngineError("squeue does not answer")))
+    with pytest.raises(LaunchLost, match="does not answer"), slurm.session().open(world_in(tmp_path)) as opened:
+        opened.started.append(silent)
 
 
 # Within an allocation -------------------------------------------------------------------------------------------------

@@ -518,18 +518,22 @@ def _by_rules(cells: dict[Case, Cell]) -> Iterator[Candidate]:
         over = " + ".join(parts)
         for case, cell in cells.items():
             if case.workload == collective and cell.medians:
-                like = case.without(("op", "root"))
-                measured = [_part(case, known.get(like.having(workload=part), ())) for part in parts]
-                if None not in measured:
-                    yield f"{collective} <= {over}", case, over, cell, [part for part in measured if part is not None]
+                measured = _of_parts(case, parts, known)
+                if len(measured) == len(parts):
+                    yield f"{collective} <= {over}", case, over, cell, measured
 
 
-def _part(case: Case, cells: Sequence[Cell]) -> Cell | None:
-    """The first cell with the op and the root of the case, as far as both have them."""
-    for cell in cells:
-        if all(None in (case[name], cell.case[name]) or case[name] == cell.case[name] for name in ("op", "root")):
-            return cell
-    return None
+def _of_parts(case: Case, parts: Sequence[str], known: Mapping[Case, Sequence[Cell]]) -> list[Cell]:
+    """A cell of each part, all with one op and one root, as far as they have them; fewer where one has none."""
+    cells, fixed = list[Cell](), {name: case[name] for name in ("op", "root")}
+    for part in parts:
+        of_part = known.get(case.without(fixed).having(workload=part), ())
+        alike = [cell for cell in of_part if all(None in (of, cell.case[name]) or of == cell.case[name]
+                                                 for name, of in fixed.items())]  # fmt: skip
+        if alike:
+            cells.append(min(alike, key=lambda cell: cell.case["root"] or 0))
+            fixed = {name: cells[-1].case[name] if of is None else of for name, of in fixed.items()}
+    return cells
 
 
 def _by_size(observed: dict[Case, Cell]) -> Iterator[Candidate]:
