@@ -585,7 +585,7 @@ def test_the_files_of_a_killed_launch_are_swept_wherever_they_are(ours: Docker, 
     folder = tmp_path / "data"
     folder.mkdir()
     process = elsewhere(IN_FILES.format(folder=folder))
-    wait_for(lambda: process.poll() is not None or list(folder.glob("collbench-*/files/collbench-files-*/data")))
+    wait_for(lambda: process.poll() is not None or list(folder.glob("collbench-*/files/collbench-files-*/data.*")))
     assert process.poll() is None, process.communicate()
     assert sweep(ours)[0] == [] and list(folder.iterdir()) != []
     process.kill()
