@@ -25,7 +25,7 @@ from collbench.analysis.compare import compare
 from collbench.analysis.conclusions import JudgedConclusion, planned_conclusions
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.pairs import own_sides
-from collbench.analysis.papers import Exhibit, Item, Paper, library_name, representatives
+from collbench.analysis.papers import Item, Paper, library_name, representatives
 from collbench.analysis.planning import power, questions
 from collbench.analysis.results import cells_of, grouped
 from collbench.cli import options as flags
@@ -424,18 +424,14 @@ def decided_by(published: Paper, choices: Sequence[PaperChoice]) -> Table:
 def exhibits(published: Paper, choices: Sequence[PaperChoice]) -> Table:
     """Every table and figure of a paper: how many of its cells a plan measures in containers."""
     rows = []
+    items = {choice.name: [item for item in choice.items if item.case.workload not in choice.missing]
+             for choice in choices}  # fmt: skip
     for exhibit in published.exhibits:
-        measured = {choice.name: cells for choice in choices if (cells := _number_of_cells(exhibit, choice))}
+        measured = {name: cells for name, of in items.items() if (cells := len({*map(exhibit.cell, of)} - {None}))}
         number = f"{max(measured.values(), default=0)} of {exhibit.total}"
         rows.append((exhibit.name, exhibit.about, ", ".join(measured) or "-", number))
     columns = ("in the paper", "shows", "plan", "cells here")
     return Table(f"tables and figures of {published.reference}", columns, tuple(rows))
-
-
-def _number_of_cells(exhibit: Exhibit, choice: PaperChoice) -> int:
-    """Of a table or figure, those that a plan measures on both sides."""
-    items = (item for item in choice.items if item.case.workload not in choice.missing)
-    return len({exhibit.cell(item) for item in items} - {None})
 
 
 def _show_paper(published: Paper, options: _PlanOptions) -> None:
