@@ -1,6 +1,7 @@
 """Builds the parts in C, and puts plans and Dockerfiles into the package; the rest is in pyproject.toml."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ MODULES = (
 )
 # A program: static, so that it is the same in every image.
 CLOCK = part("workloads._clock", "-O2", "-static", extra_link_args=["-static", "-s"])
+
+
+#: Where links of the README lead on an index, which has no other file of the clone.
+FILES = "https://github.com/collbench/collbench/"
+
+
+def page_of_index() -> str:
+    """The README, with whole addresses in the place of paths."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:|#)", rf"\g<1>{FILES}raw/main/", text)
+    return re.sub(r"(?<=\]\()(?!https?:|#)", f"{FILES}blob/main/", text)
 
 
 class BuildParts(build_ext):
@@ -96,6 +108,8 @@ class BuildSourceTree(Command):
 
 build.sub_commands.append(("build_source_tree", None))
 setup(
+    long_description=page_of_index(),
+    long_description_content_type="text/markdown",
     ext_modules=[*MODULES, CLOCK],
     data_files=[
         ("share/man/man1", [str(page) for page in Path().glob("share/man/man1/*.1")])

@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -56,6 +57,8 @@ def sdist(out: Path, work: Path, moment: int) -> Path:
         tar.extractall(work / "clone")  # noqa: S202 - our own
     man = ("-Q", "-b", "man", "docs", "share/man/man1")  # without warnings: `make site` checks the pages
     run(sys.executable, "-m", "sphinx", *man, folder=work / "clone")
+    for page in (work / "clone" / "share" / "man" / "man1").glob("*.1"):  # targets of links within the manual
+        page.write_text(re.sub(r" \\%<(#[^>]*)?>", "", page.read_text(encoding="utf-8")), encoding="utf-8")
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", work, folder=work / "clone")
     (made,) = work.glob("*.tar.gz")
     path = out / made.name

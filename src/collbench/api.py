@@ -93,11 +93,15 @@ class Columns:
         return "".join(parts)
 
     def _shown(self) -> Sequence[Table]:
-        """The tables, or else the first rows of the columns."""
+        """The tables, or else the first rows of the columns that are not the same in all."""
         if self.tables:
             return self.tables
-        columns = {name: [_text(value) for value in values[:MOST_ROWS]] for name, values in self.columns.items()}
-        return (Table.of(f"{len(self)} rows", columns, [f"the first {MOST_ROWS}"] * (len(self) > MOST_ROWS)),)
+        columns = {name: [_text(value) for value in values] for name, values in self.columns.items()}
+        same = {name: texts[0] for name, texts in columns.items() if len(texts) > 1 and len(set(texts)) == 1}
+        rows = {name: texts[:MOST_ROWS] for name, texts in columns.items() if name not in same}
+        notes = [f"the first {MOST_ROWS}"] * (len(self) > MOST_ROWS)
+        notes += [f"in all rows: {', '.join(f'{name} {text}' for name, text in same.items() if text)}"] * bool(same)
+        return (Table.of(f"{len(self)} rows", rows, notes),)
 
 
 def _text(value: Any) -> str:
@@ -213,19 +217,21 @@ def _number(value: float | None) -> float:
 # compare and advise --------------------------------------------------------------------------------------------------
 
 
-def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
+def _read(runs: Sequence[Paths], given: Mapping[str, Any], fixing: bool = True) -> list[Observed]:
     """The runs with the cells that have these values; a warning for each flaw of theirs, and for what is missing.
 
     RequestError: none is named, two hold the same launches, or nothing is left of one.
     """
     if not runs:
         raise RequestError("name a run: the folder that --out or launch wrote.")
+    if not isinstance(given, Mapping):
+        raise RequestError(f'given={given!r}: a dict of values by axis, such as {{"image": "openmpi"}}.')
     observed = [read_run(Path(run)) for run in runs]
     refuse_same(sources(*observed))
     for run in observed:
         for line in (*map(shortage_text, run.shortages), *map(flaw_text, run.flaws)):
             warnings.warn(line, stacklevel=3)
-    return [fixed_cells(run, _fixed(given, run)) for run in observed] if given else observed
+    return [fixed_cells(run, _fixed(given, run)) for run in observed] if given and fixing else observed
 
 
 def _fixed(given: Mapping[str, Any], run: Observed) -> dict[str, str]:
@@ -248,7 +254,9 @@ def compare(
     from collbench.report.verdict import tables
 
     _refuse_margin(margin)
-    sides = _read(runs, given or {})
+    if not isinstance(by, str | None):
+        raise RequestError(f'by={by!r}: the name of one factor, such as "policy".')
+    sides, ignore = _read(runs, given or {}), [ignore] if isinstance(ignore, str) else ignore
     if len(sides) == 1 and by is not None:
         matched = in_one_run(sides[0], by, ignore)
     elif len(sides) == 2:
@@ -301,7 +309,7 @@ def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float =
     from collbench.report.advice import brief, cautions, chosen, complete, document, rivals
 
     _refuse_margin(margin)
-    each = _read(runs, {})
+    each = _read(runs, given or {}, fixing=False)
     observed = merged(each)
     fixed = _fixed(given or {}, observed)
     remaining = fixed_cells(observed, fixed)

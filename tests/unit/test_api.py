@@ -109,6 +109,7 @@ def test_advice_is_that_of_the_command(here: Collbench) -> None:
     "arguments",
     [
         {}, {"runs": (RUN, RUN)}, {"runs": (RUN,)}, {"runs": (RUN,), "by": "nothing"},
+        {"runs": (RUN,), "by": ["policy"]}, {"runs": (RUN,), "by": "policy", "given": "image=openmpi"},
         *({"runs": (RUN,), "by": "policy", "margin": of} for of in (-1, 1, 5, "5%")),
     ],
 )  # fmt: skip
@@ -165,4 +166,5 @@ def test_data_frames(library: str) -> None:
 
 def test_a_long_table_shows_its_first_rows() -> None:
     run = collbench.load(RUN)
-    assert len(str(run).splitlines()) < 400 and f"{len(run)} rows" in str(run) and len(repr(run)) < 500
+    assert len(str(run).splitlines()) < 200 and "dtype float32" in str(run).replace("\n  ", " ")
+    assert f"{len(run)} rows" in str(run) and len(repr(run)) < 500

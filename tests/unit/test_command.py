@@ -115,7 +115,8 @@ def test_commands_that_are_none_in_words(here: Path, golden: Callable[[str, str]
         ("took 2.5 ms", r"took ([\d.]+)", "ms", 2.5e-3), ("1 s\n3 s", r"(\d+) s", "s", 3.0),
         ("12.5 MB/s", r"([\d.]+) MB/s", "MB/s", 12.5), ("4,000.5 images/sec", r"([\d.,]+) im", "images/s", 4000.5),
         ("1_000 GB/s", r"^([\d_]+)", "GB/s", 1000.0), ("2e3 FLOP/s", r"(\S+) F", "FLOP/s", 2e3),
-        ("3 MiB/s", r"(\d)", "MiB/s", 3.0), ("score: 7\nof 9", r"score: (\d)", "points", 7.0),
+        ("3 MiB/s", r"(\d)", "MiB/s", 3.0),
+        ("10,20 points", r"(\d+),", "points", 10.0), ("score: 7\nof 9", r"score: (\d)", "points", 7.0),
     ],
 )  # fmt: skip
 def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: float) -> None:
@@ -139,6 +140,8 @@ def test_numbers_that_are_printed(output: str, metric: str, unit: str, value: fl
         ("3 GB/s", r"(\d)", "MB/s"), ("3 kimages/s", r"(\d)", "images/s"), ("3 min", r"(\d)", "MB/s"),
         ("0 s", r"(\d)", "s"), ("1,5 s", r"(\S+)", "s"), ("x . s", r"x (\S)", "s"),
         ("3 GB", r"(\d)", "MB"), ("1.2 Gops/s", r"([\d.]+)", "Mops/s"), ("12 µs", r"(\d+)", "ms"),
+        ("big 1,234.5 ms", r"big ([\d.]+)", "ms"),
+        ("1,234.5 ms", r"([\d.]+) ms", "ms"), ("1e-3 s", r"([\d.]+)", "s"), ("12.5 s", r"(\d) s", "s"),
         ("1.4 ns", r"([\d.]+)", "ns"), ("1e15 points", r"(\S+)", "points"),
         ("-1 s", r"(-\d)", "s"), ("1.2.3", r"([\d.]+)", "s"), ("a", r"a(b)?", "s"),
     ],

@@ -85,7 +85,8 @@ def execute(
                 env={**inherited, **variables, "LC_ALL": "C"}, cwd=folder,
             )  # fmt: skip
         except OSError as error:
-            raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
+            hint = "; a text for a shell: sh -c TEXT" if " " in argv[0] else ""
+            raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}{hint}") from error
         with _Pipes(process) as pipes:
             try:
                 _wait(process, pipes, name, limit, began + limit, go_on)

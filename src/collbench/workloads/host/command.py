@@ -35,6 +35,9 @@ SECONDS_PER_UNIT = 1e-3
 
 #: A number as programs print it; the word behind it may be its unit.
 NUMBER = r"[-+]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)?\.?\d*(?:[eE][-+]?\d+)?"
+#: What follows a part of a number, and what stands before one; three digits, which may follow a comma in a number.
+_GOES_ON = re.compile(r"\.?\d|[,_]\d{3}(?!\d)|[eE][-+]?\d")
+_BEGAN, _GROUP = re.compile(r"\d(\.|[eE][-+]?)?$"), re.compile(r"\d{3}(?!\d)")
 _WORD = re.compile(r"[ \t]*([A-Za-zµμ%][\w/%]*)")
 
 #: Words for units of time that are none of `TIMES`.
@@ -91,9 +94,13 @@ def seconds(case: Case, output: str) -> float:
     if not matches:
         last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "nothing was printed")
         raise Unreadable(f"metric {metric!r} is not in its output (last line: {last[:_LONGEST]})")
-    number, end = matches[-1][1], matches[-1].end(1)
+    number, (start, end) = matches[-1][1], matches[-1].span(1)
     if number is None or re.fullmatch(NUMBER, number.strip()) is None or re.search(r"\d", number) is None:
         raise Unreadable(f"metric {metric!r} found {str(number)[:_LONGEST]!r}, which is not a number")
+    before = output[max(start - _LONGEST, 0) : start]
+    if _GOES_ON.match(output, end) or _BEGAN.search(before) or (_GROUP.match(number) and before[-1:] in (",", "_")):
+        whole = re.split(r"\s", before)[-1] + output[start : end + _LONGEST].split()[0]
+        raise Unreadable(f"metric {metric!r} found {number} of {whole}; its group must take all of it, as (\\S+) does")
     behind = _WORD.match(output, end)
     if behind is not None and behind[1] != unit and _is_other_unit(behind[1], unit):
         raise Unreadable(f"printed {number} {behind[1]}, and the unit of its metric is {unit}")
@@ -179,7 +186,8 @@ class _Command(Program):
     def missing(self, choice: str = "") -> str | None:
         program, *files = shlex.split(choice) or ["sh"]
         found = _among(program, files) or shutil.which(program)
-        return None if found else f"{program} was not found"
+        way = " (to have it in an image: collbench image build tools --as NAME --build-arg PACKAGES=PACKAGE)"
+        return None if found else f"{program} was not found{way}"
 
     def libraries(self, choice: str = "") -> tuple[Library, ...]:
         program, *files = shlex.split(choice) or ["sh"]
