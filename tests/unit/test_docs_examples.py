@@ -356,6 +356,7 @@ OTHERWISE = (
     (r"docs/measure.md: (mpirun|torchrun) .* suite ddp .*", "takes minutes, as tests/mpi/test_ddp.py does", ""),
     (r"docs/measure.md: collbench suite linpack .*", HOURS, "collbench suite linpack --help"),
     (r"docs/commands.md: (mpirun .* -e 64M|torchrun) .*", "docs/measure.md has nearly the same", ""),
+    (r"docs/(?:measure|papers).md: (.*) results/paper (.*)", HOURS, r"\1 results/xu2017 \2"),
     (r"docs/measure.md: (.*) results/ddp", HOURS, r"\1 results/ddp-cpu"),
     (r"docs/measure.md: (.*) results/servers (.*)", HOURS, r"\1 results/zhao2018/zhao2018-ps \2"),
     (r"docs/commands.md: (.*) results/tonight (.*)", HOURS, r"\1 results/ladder \2"),
