@@ -217,24 +217,24 @@ def _number(value: float | None) -> float:
 # compare and advise --------------------------------------------------------------------------------------------------
 
 
-def _read(runs: Sequence[Paths], given: Mapping[str, Any], fixing: bool = True) -> list[Observed]:
+def _read(runs: Sequence[Paths], given: Mapping[str, Any]) -> list[Observed]:
     """The runs with the cells that have these values; a warning for each flaw of theirs, and for what is missing.
 
     RequestError: none is named, two hold the same launches, or nothing is left of one.
     """
     if not runs:
         raise RequestError("name a run: the folder that --out or launch wrote.")
-    if not isinstance(given, Mapping):
-        raise RequestError(f'given={given!r}: a dict of values by axis, such as {{"image": "openmpi"}}.')
     observed = [read_run(Path(run)) for run in runs]
     refuse_same(sources(*observed))
     for run in observed:
         for line in (*map(shortage_text, run.shortages), *map(flaw_text, run.flaws)):
             warnings.warn(line, stacklevel=3)
-    return [fixed_cells(run, _fixed(given, run)) for run in observed] if given and fixing else observed
+    return [fixed_cells(run, _fixed(given, run)) for run in observed] if given else observed
 
 
 def _fixed(given: Mapping[str, Any], run: Observed) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise RequestError(f'given={given!r}: a dict of values by axis, such as {{"image": "openmpi"}}.')
     return parse_fixed([f"{name}={value}" for name, value in given.items()], run.cells)
 
 
@@ -309,7 +309,7 @@ def advise(*runs: Paths, given: Mapping[str, Any] | None = None, margin: float =
     from collbench.report.advice import brief, cautions, chosen, complete, document, rivals
 
     _refuse_margin(margin)
-    each = _read(runs, given or {}, fixing=False)
+    each = _read(runs, {})
     observed = merged(each)
     fixed = _fixed(given or {}, observed)
     remaining = fixed_cells(observed, fixed)

@@ -322,34 +322,29 @@ class BencherStyle(_Quiet):
     """
 
     def __init__(self) -> None:
-        self._launches: dict[Case, list[Seconds]] = {}
-        self._works: dict[Case, Work] = {}
+        self._launches: dict[Case, list[tuple[Work, Seconds]]] = {}
 
     def add(self, record: Record) -> str:
         if record.seconds is not None and record.work is not None:
-            self._launches.setdefault(record.case, []).append(record.seconds)
-            self._works[record.case] = record.work
+            self._launches.setdefault(record.case, []).append((record.work, record.seconds))
         return ""
 
     def end(self) -> str:
         """Names have every fact of a case, so that they stay the same whatever else a run has."""
         metrics = {}
         for case, launches in self._launches.items():
-            medians = [seconds.p50 for seconds in launches]
-            low, high = (len(launches) == 1 and launches[0].ci95) or (min(medians), max(medians))
-            shown = self._works[case].shown
-            ends = (high, low) if shown == "score" else (low, high)
-            values = {"value": median(medians), "lower_value": ends[0], "upper_value": ends[1]}
+            (work, first), medians = launches[0], [seconds.p50 for _, seconds in launches]
+            bounds = (len(launches) == 1 and first.ci95) or (min(medians), max(medians))
+            value, *ends = (_metric(work, seconds) for seconds in (median(medians), *bounds))
             name = ", ".join(filter(None, (headings.heading(case), size_text(case), headings.image_and_place(case))))
-            metrics[name] = {_MEASURES.get(shown, "latency"): {key: self._metric(case, s) for key, s in values.items()}}
+            measure = {"score": "throughput", "number": "value"}.get(work.shown, "latency")
+            metrics[name] = {measure: {"value": value, "lower_value": min(ends), "upper_value": max(ends)}}
         return msgspec.json.format(msgspec.json.encode(metrics), indent=2).decode() + "\n"
 
-    def _metric(self, case: Case, seconds: float) -> float:
-        printed = printed_value(self._works[case], seconds)
-        return round(seconds * 1e9, 3) if printed is None else printed
 
-
-_MEASURES = {"score": "throughput", "number": "value"}
+def _metric(work: Work, seconds: float) -> float:
+    printed = printed_value(work, seconds)
+    return round(seconds * 1e9, 3) if printed is None else printed
 
 
 # In place of the benchmarks of others: what parsers of their output expect, and one table of OSU for each operation. Of

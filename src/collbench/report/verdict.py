@@ -215,7 +215,8 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
     lines = [*caveats.failed(cells), *_refused(comparisons), *remarks(comparisons)]
     shown = len(lines) if every else MOST_LINES
     grid = Table("", (), ()) if every else _grid(comparisons)
-    common = [_common(comparisons), *([] if every else _labels(comparisons)[2])] if comparisons else []
+    _, shared, of_benchmarks = _labels(comparisons)
+    common = [_common(comparisons, shared), *([] if every else of_benchmarks)] if comparisons else []
     unclear = [comparison for comparison in comparisons if comparison.verdict == "unclear"]
     deciding = [f"{len(unclear)} unclear: {what_tells(unclear)}", *ways_to_tell(unclear)] if unclear else []
     notes = (*common, *grid.notes, *lines[:shown],
@@ -371,9 +372,8 @@ def cell_text(comparison: Comparison) -> str:
     return f"{comparison.verdict}{value} ({span(*ratio.interval)}){tails}"
 
 
-def _common(comparisons: Sequence[Comparison]) -> str:
-    """What all cells have in common, and how many launches of each side are used."""
-    _, shared, _ = _labels(comparisons)
+def _common(comparisons: Sequence[Comparison], shared: str) -> str:
+    """What is `shared` by all cells, and how many launches of each side are used."""
     used = sorted({number for comparison in comparisons for number in comparison.launches})
     launches = f"{used[0]} to {used[-1]} launches" if len(used) > 1 else counted(used[0], "launch", "launches")
     at_once = max(comparison.sizes for comparison in comparisons)
