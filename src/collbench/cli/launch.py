@@ -165,8 +165,6 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
         raise RequestError("launch: give either the name of a paper or a command.")
     published = paper(reference)
     folder = options.resume or options.out or Path("results") / reference
-    if options.resume is None and not options.dry_run:
-        _refuse_begun(folder)
     if options.resume is not None and not folder.is_dir():
         raise RequestError(f"--resume {folder}: there is no such folder. Name the one that launch {reference} wrote.")
     if not options.dry_run:
@@ -175,6 +173,8 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     for line in terminal([plans_table(published, choices)]).splitlines():
         flags.note(f"# {line}")
     try:
+        if options.resume is None and not options.dry_run:
+            refuse_unusable(folder)
         runs, code = _perform_all(choices, folder, options)
     except (CollbenchError, KeyboardInterrupt) as error:
         if folder.is_dir():
@@ -188,12 +188,6 @@ def _launch_paper(reference: str, options: _LaunchOptions) -> int:
     named = shlex.quote(str(folder))
     flags.say(f"* a page of it: collbench report {named} --against {reference} -o {reference}.html")
     return code
-
-
-def _refuse_begun(folder: Path) -> None:
-    """RequestError: there is something in the folder already."""
-    if folder.is_dir() and any(folder.iterdir()):
-        raise RequestError(f"--out {folder}: is not empty. To continue the runs in it: {until.resuming(folder)}")
 
 
 def _perform_all(choices: Sequence[PaperChoice], folder: Path, options: _LaunchOptions) -> tuple[list[Path], int]:

@@ -24,9 +24,8 @@ from collbench.launch.placement import Placement, Slot, place
 from collbench.launch.selection import describe_cores, describe_gpus
 from collbench.machine import facts
 from collbench.machine.facts import Topology, TopologyGpu
-from collbench.machine.launcher import OWN
+from collbench.machine.launcher import OWN, THREADS
 from collbench.run.cases import how_to_fit
-from collbench.run.child import THREADS
 from collbench.schema.axes import DTYPES, FIRST
 from collbench.schema.case import Case
 from collbench.schema.manifest import Chosen

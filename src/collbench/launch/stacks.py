@@ -28,9 +28,9 @@ from collbench.launch.probe import Contents
 from collbench.launch.waiting import Log, StopCheck, whole_words
 from collbench.machine import facts
 from collbench.machine.facts import sha256_of
+from collbench.machine.launcher import THREADS
 from collbench.registry import dockerfiles
 from collbench.run.cases import unused_parameters
-from collbench.run.child import THREADS
 from collbench.schema.manifest import Allocation, Host, Image, Library
 from collbench.schema.plan import Plan, Side, check_launch_plan, named_sides
 from collbench.schema.record import stem_of

@@ -122,6 +122,7 @@ def started_ranks(backend: str, requested: int | None, how: str) -> int:
 #: shell).
 _MAY_BE_IGNORED = tuple(Signal for Signal in signal.Signals if Signal.name in ("SIGHUP", "SIGQUIT"))
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *_MAY_BE_IGNORED)  #: Ctrl-C, kill, and these.
+THREADS = "OMP_NUM_THREADS"
 OWN = "COLLBENCH_OWN_VARIABLES"  #: Variables that a backend set, not the user; with commas.
 
 

@@ -20,11 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.errors import CollbenchError
-from collbench.machine.launcher import own_names
+from collbench.machine.launcher import THREADS, own_names
 from collbench.units import format_duration
 from collbench.workloads.protocol import SKIPPED
-
-THREADS = "OMP_NUM_THREADS"
 
 #: Interval (s) at which signals are checked: after SIGTERM the watchdog gives the main thread 0.1 s.
 TICK = 0.05
